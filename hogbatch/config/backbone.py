@@ -82,6 +82,9 @@ class Backbone:
                 continue
             inputs = layers[-1].outputs if layers else shape
             layer = _layer(word, inputs, ids)
+            if isinstance(layer, Recurrent):  # vectors and states of padding are 0
+                padded = isinstance(below, Recurrent) and below.padded
+                layer = replace(layer, padded=padded or isinstance(below, Embedding))
             if isinstance(layer, Embedding) and (layers or inputs[2] > 1 or layer.ids > MAX_IDS):
                 raise UsageError(
                     f"{word!r} of {text!r} must be the first layer, over rows of one number per "

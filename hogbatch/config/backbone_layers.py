@@ -180,12 +180,16 @@ class Recurrent(BackboneLayer):
 
     With `both` (Schuster & Paliwal 1997), a second layer goes from the last step to the first. The
     outputs of both are beside each other, with `last` those of the step where each one ends.
+
+    With `padded`, the steps of a direction before the first whose inputs are not all 0 leave its
+    states at 0, and those in front of a sequence also end its second direction.
     """
 
     units: int
     gru: bool = False
     last: bool = False
     both: bool = False
+    padded: bool = False
 
     @property
     def directions(self) -> tuple[str, ...]:
@@ -203,7 +207,7 @@ class Recurrent(BackboneLayer):
 
     @property
     def values(self) -> int:
-        copied = 2 * math.prod(self.inputs) + self.outputs[1] * self.units if self.both else 0
+        copied = 2 * (math.prod(self.inputs) + self.outputs[1] * self.units) * self.both
         return 7 * self.inputs[1] * self.units * len(self.directions) + copied
 
     @property

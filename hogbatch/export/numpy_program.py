@@ -12,6 +12,7 @@ from hogbatch.export.graph import TEXT, Graph
 # The result of each operator: {0}, {1}, ... are its operands, {all} is the list of them, and names
 # are its attributes.
 EXPRESSIONS: Final = {
+    "Abs": "np.abs({0})",
     "Add": "{0} + {1}",
     "And": "{0} & {1}",
     "AveragePool": "_windows({0}, {kernel_shape}).mean(axis=(4, 5))",

@@ -22,6 +22,7 @@ from hogbatch.export.columns import Operands, add_columns, add_matrix
 from hogbatch.export.graph import Graph
 from hogbatch.kernels.contract import (
     ACTIVATIONS as KINDS,
+    CLOSED,
     LEAST_VARIANCE,
     RELU,
     SELU,
@@ -143,18 +144,47 @@ def _recurrent(graph: Graph, x: str, layer: Recurrent, weights: Arrays) -> str:
     operator, attributes, orders = RECURRENT[layer.gru]
     constants = np.zeros(units, np.float32), np.ones(units, np.float32)
     parts = [[*np.split(each.T, each.shape[-1] // units), *constants] for each in weights.values()]
-    stacked = (
+    stacked = [
         np.stack([np.concatenate([columns[m] for m in order]) for columns in parts[n::3]])
         for n, order in enumerate(orders)
-    )
+    ]
+    used = None
+    if layer.padded:
+        x, used = _with_padding(graph, x, layer)
+        closing, n = np.zeros((directions, layer.gates, directions), np.float32), range(directions)
+        closing[n, :units, n] = CLOSED if layer.gru else -CLOSED  # of the update or input gate
+        stacked[0] = np.concatenate([stacked[0], closing], axis=2)
     way = "bidirectional" if layer.both else "forward"
     found = graph.add(operator, x, *stacked, hidden_size=units, direction=way, **attributes)
-    if layer.last:  # the second direction ends at the first step
+    if used is not None:
+        found = graph.add("Mul", found, used)
+        if layer.last:
+            found = graph.add("Unsqueeze", graph.add("ReduceSum", found, [0], keepdims=0), [0])
+    elif layer.last:  # the second direction ends at the first step
         flat = graph.add("Reshape", found, [steps * directions, -1, units])
         ends = [(steps - 1) * directions, 1][:directions]
         found = graph.add("Unsqueeze", graph.add("Gather", flat, ends, axis=0), [0])
     found = graph.add("Transpose", found, perm=[2, 1, 3, 0])
     return graph.add("Reshape", found, [-1, directions * units, 1, layer.outputs[1]])
+
+
+def _with_padding(graph: Graph, x: str, layer: Recurrent) -> tuple[str, str]:
+    """The inputs [T, N, F + D] with whether a step is padding for each of D directions.
+
+    Their weights close a gate, so that states stay 0 until a direction has reached a word. The
+    second result [T, D, N, 1] is 1 for states that are outputs, and 0 for those of padding.
+    """
+    steps, count = layer.inputs[1], len(layer.directions)
+    size, until = graph.add("ReduceSum", graph.add("Abs", x), [2], keepdims=0), np.tri(steps)
+    seen = graph.add("MatMul", np.stack([until, until.T][:count], dtype=np.float32), size)
+    words = graph.cast(graph.add("Greater", seen, np.float32(0)), np.float32)  # [D, T, N]
+    padding = graph.add("Transpose", graph.add("Sub", np.float32(1), words), perm=[1, 2, 0])
+    each = np.eye(steps)
+    used = [np.diag(each[-1]), each - np.eye(steps, k=-1)] if layer.last else [each, each]
+    factors = np.stack(used[:count], axis=1, dtype=np.float32).reshape(-1, steps)
+    used_words = graph.add("MatMul", factors, graph.add("Gather", words, 0, axis=0))
+    x = graph.add("Concat", x, padding, axis=2)
+    return x, graph.add("Reshape", used_words, [steps, count, -1, 1])
 
 
 LAYERS: Final[dict[type, Callable[..., str]]] = {

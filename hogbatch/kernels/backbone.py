@@ -148,37 +148,48 @@ class Backbone:
 
 
 class BothDirections:
-    """A layer of two recurrent layers, each computed by `one`; the second has reversed steps."""
+    """A layer of two recurrent layers, each computed by `one`; the second has reversed steps.
+
+    Padding is in front for both.
+    """
 
     def __init__(
-        self, layer: Recurrent, rows: int, one: Callable[[Any, int], LayerKernels], empty: Empty
+        self, layer: Recurrent, rows: int, one: Callable[[Any, int], Any], empty: Empty
     ) -> None:
+        self._padded, outputs = layer.padded, (layer.outputs[1], layer.units)
         self._directions = [one(replace(layer, both=False), rows) for _ in layer.directions]
-        self._steps = -1, *layer.inputs[1:]
-        self._outputs = -1, layer.outputs[1], 2, layer.units
-        widths = *2 * [math.prod(layer.inputs)], math.prod(layer.outputs) // 2
-        self._parts = [empty((rows, width)) for width in widths]
+        shapes = *2 * [layer.inputs[1:]], *2 * [outputs]
+        self._parts = [empty((rows,)), *(empty((rows, *shape)) for shape in shapes)]
+        self._parts[0][:] = 0  # without padding
         self.values = (*self._parts, *(each for own in self._directions for each in own.values))
 
     def forward(self, tensors: Tensors, x: Floats, out: Floats) -> None:
-        reverse, _, own = (part[: len(x)] for part in self._parts)
-        reverse.reshape(self._steps)[:] = x.reshape(self._steps)[:, ::-1]
-        both = out.reshape(self._outputs)
-        for n, given in enumerate((x, reverse)):
-            self._directions[n].forward(tensors[3 * n :][:3], given, own)
-            both[:, :: 1 - 2 * n, n] = own.reshape(both[:, :, n].shape)
+        starts, reverse, _, own, turned = (part[: len(x)] for part in self._parts)
+        (first, second), given = self._directions, x.reshape(reverse.shape)
+        both = out.reshape(*own.shape[:2], 2, own.shape[2])
+        if self._padded:
+            first.kernels.first_steps(given, starts)
+        first.kernels.reverse_steps(starts, given, reverse)
+        first.forward(tensors[:3], x, own)
+        both[:, :, 0] = own
+        second.forward(tensors[3:], reverse.reshape(x.shape), own)
+        first.kernels.reverse_steps(starts, own, turned)
+        both[:, :, 1] = turned
 
     def backward(self, tensors: Tensors, gradients: Tensors, batch: LayerBatch) -> None:
-        reverse, found, own = (part[: len(batch.x)] for part in self._parts)
-        both, below = batch.grad.reshape(self._outputs), batch.below
-        second = batch._replace(x=reverse, below=None if below is None else found)
-        for n, given in enumerate((batch, second)):
-            own.reshape(both[:, :, n].shape)[:] = both[:, :: 1 - 2 * n, n]
-            part = given._replace(grad=own)
-            self._directions[n].backward(tensors[3 * n :][:3], gradients[3 * n :][:3], part)
+        starts, reverse, found, own, turned = (part[: len(batch.x)] for part in self._parts)
+        (first, second), below = self._directions, batch.below
+        both, flat = batch.grad.reshape(*own.shape[:2], 2, own.shape[2]), batch.x.shape
+        own[:] = both[:, :, 0]
+        first.backward(tensors[:3], gradients[:3], batch._replace(grad=own))
+        own[:] = both[:, :, 1]
+        first.kernels.reverse_steps(starts, own, turned)
+        given = batch._replace(x=reverse.reshape(flat), grad=turned)
+        given = given._replace(below=None if below is None else found.reshape(flat))
+        second.backward(tensors[3:], gradients[3:], given)
         if below is not None:
-            total = below.reshape(self._steps)
-            total += found.reshape(self._steps)[:, ::-1]
+            first.kernels.reverse_steps(starts, found, reverse)
+            below += reverse.reshape(flat)
 
 
 def aligned_parts(empty: Empty, sizes: Sequence[int]) -> tuple[Floats, list[Floats]]:

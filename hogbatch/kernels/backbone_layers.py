@@ -25,7 +25,7 @@ from hogbatch.kernels.backbone import (
     Tensors,
     aligned_parts,
 )
-from hogbatch.kernels.contract import ACTIVATIONS, LINEAR, Floats, Hyper, Slots
+from hogbatch.kernels.contract import ACTIVATIONS, CLOSED, LINEAR, Floats, Hyper, Slots
 from hogbatch.kernels.reference import Kernels
 
 PATCH_VALUES: Final = 1 << 27  # 512 MB
@@ -134,9 +134,10 @@ class RecurrentBySteps:
     """
 
     def __init__(self, layer: Recurrent, rows: int, kernels: Kernels, empty: Empty) -> None:
-        self._layer, self._kernels, self._bias = layer, kernels, empty((layer.gates,))
+        self._layer, self.kernels, self._bias = layer, kernels, empty((layer.gates,))
         (_, steps, features), units, gates = layer.inputs, layer.units, layer.gates
         self._bias[:] = 0
+        self._starts = empty((rows,))
         added, cells = (steps, 0) if layer.gru else (1, steps + 1)
         shapes = (steps, features), (steps, gates), (added, gates), (cells, units)
         self._shapes = *shapes, (steps + 1, units), (1, units), (1, units)
@@ -144,12 +145,17 @@ class RecurrentBySteps:
         self.values = (values,)
 
     def forward(self, tensors: Tensors, x: Floats, out: Floats) -> None:
-        (weights, recurrent, bias), kernels, layer = tensors, self._kernels, self._layer
+        (weights, recurrent, bias), kernels, layer = tensors, self.kernels, self._layer
         inputs, gates, added, cells, states, *_ = self._arrays(len(x))
         steps, wide = len(gates), layer.gates
         inputs[:] = x.reshape(len(x), steps, -1).swapaxes(0, 1)
         flat = inputs.reshape(-1, inputs.shape[2]), gates.reshape(-1, wide)
         kernels.dense_forward(flat[0], weights, bias[:wide], LINEAR, wide, flat[1])
+        if layer.padded:
+            first, value = (2 * layer.units, CLOSED) if layer.gru else (0, -CLOSED)
+            closed, starts = gates[:, :, first : first + layer.units], self._starts[: len(x)]
+            kernels.first_steps(x.reshape(len(x), steps, -1), starts)
+            kernels.set_in_padding(starts, value, closed)
         if layer.gru:  # the other biases are in the product with the inputs
             self._bias[2 * layer.units :] = bias[wide:]
         cells[:1], states[0], added[0] = 0, 0, self._bias
@@ -166,7 +172,7 @@ class RecurrentBySteps:
 
     def backward(self, tensors: Tensors, gradients: Tensors, batch: LayerBatch) -> None:
         x, _, grad, below, activation, _ = batch
-        (weights, recurrent, _), kernels, rows = tensors, self._kernels, len(x)
+        (weights, recurrent, _), kernels, rows = tensors, self.kernels, len(x)
         inputs, gates, added, cells, states, (state,), (direct,) = self._arrays(rows)
         gru, units = self._layer.gru, self._layer.units
         changes = added if gru else gates

@@ -36,6 +36,7 @@ SELU_SLOPE: Final = 1.0507009873554805
 SELU_LIMIT: Final = 1.7580993408473769
 
 LEAST_VARIANCE: Final = 1e-5  # added to that of layer normalisation, as in PyTorch
+CLOSED: Final = 1e4  # its sigmoid is exactly 1, and that of -CLOSED 0
 
 # Losses and optimizers by name. Their numbers and properties come from the two tables in
 # hogbatch.config; kernels compare numbers, and ask for a property by `kind in SET`. The quantile

@@ -97,6 +97,24 @@ class BackboneKernels:
                 taken |= first
         multiply_by_slope(activation, x, below)
 
+    def first_steps(self, x: Floats, starts: Floats) -> None:
+        """starts[B] = the steps in front of x[B, T, F] whose values are all 0: padding."""
+        found = np.count_nonzero(x, axis=2) > 0
+        starts[:] = np.where(found.any(axis=1), found.argmax(axis=1), x.shape[1])
+
+    def reverse_steps(self, starts: Floats, x: Floats, out: Floats) -> None:
+        """out[B, T, F] = x[B, T, F] with the steps from starts[B] on reversed, and those before."""
+        order = (starts.astype(np.int64)[:, None] - 1 - np.arange(x.shape[1])) % x.shape[1]
+        out[:] = np.take_along_axis(x, order[:, :, None], axis=1)
+
+    def set_in_padding(self, starts: Floats, value: float, gates: Floats) -> None:
+        """gates[T, B, H] = `value` in the first starts[B] steps, which leaves the states at 0.
+
+        With -CLOSED for the sums of the input gates (LSTM) and CLOSED for those of the update gates
+        (GRU), all gradients of gates are 0, too. Rows of H values may be parts of longer ones.
+        """
+        gates[np.arange(len(gates))[:, None] < starts] = value
+
     @quiet
     def lstm_step(
         self, gates: Floats, added: Floats, before: Floats, cells: Floats, states: Floats

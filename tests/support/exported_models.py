@@ -140,9 +140,10 @@ def models():
         "sequences": model_of("squared", NUMBERS, hidden=(), backbone=SEQUENCES, members=2),
         "ensemble of hinge": model_of("hinge", TWO, standard, members=2),
     }
-    for unit in ("words", "characters"):
+    kinds = {"words": "conv1d:3x2,max", "characters": "gru:5:both,lstm:4,gru:3,lstm:3:both,last"}
+    for unit, above in kinds.items():
         table = encoding_of(TEXTS, f"{unit}:9", text=("gloss",), sequence=f"{unit}:9")
-        layers = f"1x9x1,embed:{table.sequence.ids}x4,conv1d:3x2,max"
+        layers = f"1x9x1,embed:{table.sequence.ids}x4,{above}"
         cases[unit] = model_of("softmax", THREE, table, backbone=layers)
     later = {
         "without names": LATER.assign(constant=1)[UNNAMED].to_numpy(),

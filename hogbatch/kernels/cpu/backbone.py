@@ -104,33 +104,35 @@ class CompiledPooling:
 class CompiledRecurrent:
     """An LSTM or GRU layer by `kernels.cpu.recurrent`."""
 
+    kernels = NUMPY_KERNELS  # of BothDirections
+
     def __init__(self, layer: Recurrent, rows: int) -> None:
         self._layer = layer
         (_, steps, features), units = layer.inputs, layer.units
-        widths = 4 * units, *3 * [units]
-        arrays = [np.empty((rows, steps, width), np.float32) for width in widths]
+        most = rows * steps
+        shapes = (most, features), (most, 4 * units), *2 * [(most + rows, units)]
+        rest = (layer.gates, max(features, units)), *2 * [(rows, units)]
+        arrays = [np.empty(shape, np.float32) for shape in (*shapes, *rest)]
         if layer.gru:
-            arrays[1] = arrays[2]
-        turned = np.empty((layer.gates, max(features, units)), np.float32)
-        rest = *(np.empty((rows, units), np.float32) for _ in "ab"), np.zeros(units, np.float32)
-        self._space = recurrent.RecurrentScratch(*arrays, turned, *rest)
-        self.values = self._space[:3]
+            arrays[2] = arrays[3]
+        numbers = (np.empty(size, np.int64) for size in (rows, rows, steps + 1))
+        self._space = recurrent.RecurrentScratch(*arrays, *numbers)
+        self.values = self._space[:4]
 
     def forward(self, tensors: Tensors, x: Floats, out: Floats) -> None:
-        (_, steps, features), units, rows = self._layer.inputs, self._layer.units, len(x)
-        recurrent.run(x.reshape(rows, steps, features), *tensors, self._space)
-        first = steps - self._layer.outputs[1]
-        out.reshape(rows, self._layer.outputs[1], units)[:] = self._space.states[:rows, first:]
+        (_, steps, features), (_, given, units) = self._layer.inputs, self._layer.outputs
+        recurrent.pack(x, features, self._layer.padded, self._space)
+        recurrent.run(*tensors, self._space, steps)
+        recurrent.unpack(self._space.states, 1, self._space, out.reshape(len(x), given, units))
 
     def backward(self, tensors: Tensors, gradients: Tensors, batch: LayerBatch) -> None:
         x, _, grad, below, activation, _ = batch
-        layer, rows = self._layer, len(x)
-        _, steps, features = layer.inputs
-        given, first = grad.reshape(rows, -1, layer.units), steps - layer.outputs[1]
-        recurrent.run_back(given, first, tensors[1], self._space)
-        recurrent.gradients(x.reshape(rows, steps, features), self._space, *gradients)
+        (_, steps, features), (_, given, units) = self._layer.inputs, self._layer.outputs
+        by_step = grad.reshape(len(x), given, units)
+        recurrent.run_back(by_step, tensors[1], self._space, steps)
+        recurrent.gradients(self._space, *gradients, steps)
         if below is not None:
-            recurrent.pass_down(tensors[0], self._space, below.reshape(rows, steps, features))
+            recurrent.pass_down(tensors[0], self._space, below.reshape(len(x), steps, features))
             dense.activate_backward(activation, x, below)
 
 

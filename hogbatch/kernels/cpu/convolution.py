@@ -103,17 +103,18 @@ def pad(picture, shape, step, padded):
 
 
 @kernel
-def zeros_in_front(x, shape):
-    """The cells of a sequence before the first that is not 0; of other pictures, none."""
-    n, stop = 0, x.shape[0] if shape.height == 1 else 0
-    while n < stop and x[n] == 0.0:
+def zeros_in_front(x, channels):
+    """The cells of a sequence x[steps * channels] before the first that is not 0."""
+    n = 0
+    while n < x.shape[0] and x[n] == 0.0:
         n += 1
-    return n // shape.channels
+    return n // channels
 
 
 @kernel
-def first_output(zeros, shape):
-    """The first output of a sequence, or the last one, that depends on a cell behind `zeros`."""
+def first_output(x, shape):
+    """The first output of a sequence, or the last one, that depends on more than zeros in front."""
+    zeros = zeros_in_front(x, shape.channels) if shape.height == 1 else 0
     reach = (shape.columns - 1) * shape.dilation - shape.left
     return min(max(0, -(-(zeros - reach) // shape.stride)), shape.out_width - 1)
 
@@ -149,7 +150,7 @@ def convolve(x, shape, weights, bias, activation, space, out):
     floor = np.float32(floor_of(activation))
     for b in range(x.shape[0]):
         pad(x[b], shape, 1, space.padded)
-        begin = first_output(zeros_in_front(x[b], shape), shape)
+        begin = first_output(x[b], shape)
         products(shape, space.padded, weights, first, out[b], begin)
         for n in range(begin * shape.filters):
             out[b, n] = bias[n % shape.filters]
@@ -168,7 +169,7 @@ def add_gradients(x, shape, grad, space, weights, bias):
     add = Epilogue(ADD, 0, 0.0)
     for b in range(x.shape[0]):
         pad(x[b], shape, 1, space.padded)
-        begin = first_output(zeros_in_front(x[b], shape), shape)
+        begin = first_output(x[b], shape)
         right = Matrix(address(space.spread) + 4 * begin * filters, filters, 1)
         for y in range(shape.out_height):
             target = y * shape.padded_width * filters
@@ -211,6 +212,7 @@ def pass_down(shape, back, weights, grad, space, x, padded, below):
     store = Epilogue(STORE, 0, 0.0)
     for b in range(grad.shape[0]):
         pad(grad[b], back, shape.stride, space.padded_grad)
-        begin = min(zeros_in_front(x[b], shape), shape.width - 1) if padded else 0
+        zeros = zeros_in_front(x[b], shape.channels) if padded and shape.height == 1 else 0
+        begin = min(zeros, shape.width - 1)
         products(back, space.padded_grad, space.turned, store, below[b], begin)
         below[b, : begin * shape.channels] = 0.0

@@ -4,7 +4,11 @@ The products with the inputs need no states, so they are one product for all ste
 with the states are added to it, step by step (Georganas et al. 2020). Backward, the gradients of
 the gates replace the gates, and those of the weights are one product each.
 
-Inputs are [B, T, F], states and cells [B, T, H], gates [B, T, 4 H]; weights [F, G], recurrent
+Inputs are x[B, T, F]. Padding in front of sequences is not computed: the other N steps are packed,
+those with number 0 of all sequences first, then those with number 1. The sequences with the least
+padding are first, so a step continues the first of the sequences that the next one has.
+
+Packed inputs are [N, F], gates [N, 4 H], states and cells [N + B, H], weights [F, G], recurrent
 weights [H, G], biases [4 H]. Gates of LSTM are input, forget, candidate and output, G = 4 H. The
 forget gate has a bias of 1 besides its own, so that an untrained layer remembers (Jozefowicz et al.
 2015). Gates of GRU are candidate, reset, update and product, G = 3 H: the inputs are in the first
@@ -14,57 +18,87 @@ three, the states in the last three. Its cells are its states.
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hogbatch.jit import kernel
 from hogbatch.kernels.contract import Floats
 from hogbatch.kernels.cpu.brgemm import matrix, multiply, submatrix, transpose, transposed
+from hogbatch.kernels.cpu.convolution import zeros_in_front
 from hogbatch.kernels.cpu.elementary import ONE, sigmoid, tanh
 from hogbatch.kernels.cpu.intrinsics import address
 from hogbatch.kernels.cpu.tiles import ACTIVATE, ADD, STORE, Epilogue, Matrix
 
 
 class RecurrentScratch(NamedTuple):
-    """Memory of one thread for batches of up to B sequences."""
+    """Memory of one thread for batches of up to B sequences; N is at most B T."""
 
-    gates: Floats  # [B, T, 4 H]
-    cells: Floats  # [B, T, H]
-    states: Floats  # [B, T, H]
-    earlier: Floats  # [B, T, H]: the states of the steps before
+    inputs: Floats  # [N, F], later their gradients
+    gates: Floats  # [N, 4 H]
+    cells: Floats  # [N + B, H]: those before each step; at the end those after the last one
+    states: Floats  # [N + B, H]: the same
     turned: Floats  # [G, max(F, H)]: transposed weights
     state: Floats  # [B, H]: the gradient of the states of a step
     cell: Floats  # [B, H]: that of its cells, or what GRU adds to that of its states
-    none: Floats  # [H]: the cells before the first step, 0
+    firsts: NDArray[np.int64]  # [B]: the steps of padding
+    order: NDArray[np.int64]  # [B]: the sequences, those with the least padding first
+    starts: NDArray[np.int64]  # [T + 1]: where the steps of each number begin; the last is N
 
 
 @kernel
-def step_matrix(array, step, first):
-    """[B, n - first]: the values of one step of array[B, T, n], from `first` on."""
-    steps, width = array.shape[1], array.shape[2]
-    return Matrix(address(array) + 4 * (step * width + first), steps * width, 1)
+def pack(x, features, padded, space):
+    """Pack the inputs x[B, T F]; zeros in front are padding if they are `padded`."""
+    starts, firsts, count = space.starts, space.firsts, 0
+    for b in range(x.shape[0]):
+        firsts[b] = zeros_in_front(x[b], features) if padded else 0
+    starts[0] = 0
+    for t in range(starts.shape[0] - 1):
+        for b in range(x.shape[0]):
+            if firsts[b] == t:
+                space.order[count] = b
+                count += 1
+        starts[t + 1] = starts[t] + count
+        for n in range(count):
+            values = x[space.order[n], t * features : (t + 1) * features]
+            space.inputs[starts[t] + n] = values
 
 
 @kernel
-def run(x, weights, recurrent, bias, space):
-    """Compute gates, cells and states of x[B, T, F]."""
-    batch, steps, features = x.shape
+def unpack(packed, first, space, out):
+    """out[B, n, width] = packed[N, width] of the last n steps, and 0 for padding.
+
+    Those of step t begin with the number starts[t + first].
+    """
+    out[:] = 0.0
+    begin = space.starts.shape[0] - 1 - out.shape[1]
+    for t in range(out.shape[1]):
+        for n in range(space.starts[begin + t + 1] - space.starts[begin + t]):
+            out[space.order[n], t] = packed[space.starts[begin + t + first] + n]
+
+
+@kernel
+def run(weights, recurrent, bias, space, steps):
+    """Compute gates, cells and states of the packed inputs."""
     (units, wide), store = recurrent.shape, Epilogue(ACTIVATE, address(bias), -np.inf)
-    every = Matrix(address(x), features, 1), Matrix(address(space.gates), 4 * units, 1)
-    multiply(batch * steps, wide, features, every[0], matrix(weights), every[1], store)
+    gates, cells, states, starts = space.gates, space.cells, space.states, space.starts
+    inputs, rows, continued = matrix(space.inputs), matrix(gates), 0
+    multiply(starts[steps], wide, weights.shape[0], inputs, matrix(weights), rows, store)
     for t in range(steps):
-        for b in range(batch):
+        begin, after = starts[t], starts[t + 1]
+        cells[begin + continued : after] = 0.0
+        states[begin + continued : after] = 0.0
+        for n in range(begin, after):
             for h in range(wide, 4 * units):
-                space.gates[b, t, h] = bias[h]
-        if t > 0:
-            before = step_matrix(space.states, t - 1, 0)
-            gates = step_matrix(space.gates, t, 4 * units - wide)
-            add = Epilogue(ADD, 0, 0.0)
-            multiply(batch, wide, units, before, matrix(recurrent), gates, add)
-        for b in range(batch):
-            before = space.cells[b, t - 1] if t > 0 else space.none
+                gates[n, h] = bias[h]
+        before, add = submatrix(matrix(states), begin, 0), Epilogue(ADD, 0, 0.0)
+        target = submatrix(rows, begin, 4 * units - wide)
+        multiply(continued, wide, units, before, matrix(recurrent), target, add)
+        continued = after - begin
+        for n in range(continued):
+            own, old = gates[begin + n], cells[begin + n]
             if wide == 4 * units:
-                activate_lstm(space.gates[b, t], before, space.cells[b, t], space.states[b, t])
+                activate_lstm(own, old, cells[after + n], states[after + n])
             else:
-                activate_gru(space.gates[b, t], before, space.states[b, t])
+                activate_gru(own, old, states[after + n])
 
 
 @kernel
@@ -104,29 +138,29 @@ def activate_gru(gates, before, states):
 
 
 @kernel
-def run_back(grad, first, recurrent, space):
+def run_back(grad, recurrent, space, steps):
     """Replace the gates by their gradients, from those of the states: grad[B, T - first, H]."""
-    batch, (_, steps, units) = grad.shape[0], space.states.shape
-    wide, turned = recurrent.shape[1], Matrix(address(space.turned), units, 1)
+    (units, wide), turned = recurrent.shape, Matrix(address(space.turned), recurrent.shape[0], 1)
     transpose(units, wide, matrix(recurrent), turned)
-    for b in range(batch):
-        for h in range(units):
-            space.state[b, h], space.cell[b, h] = 0.0, 0.0
+    gates, cells, first = space.gates, space.cells, steps - grad.shape[1]
+    space.state[:], space.cell[:] = 0.0, 0.0
     for t in range(steps - 1, -1, -1):
-        for b in range(batch):
+        begin, after = space.starts[t], space.starts[t + 1]
+        for n in range(after - begin):
+            state, cell = space.state[n], space.cell[n]
             if t >= first:
+                given = grad[space.order[n], t - first]
                 for h in range(units):
-                    space.state[b, h] += grad[b, t - first, h]
-            before = space.cells[b, t - 1] if t > 0 else space.none
-            state, cell = space.state[b], space.cell[b]
+                    state[h] += given[h]
+            own, old = gates[begin + n], cells[begin + n]
             if wide == 4 * units:
-                differentiate_lstm(space.gates[b, t], before, space.cells[b, t], state, cell)
+                differentiate_lstm(own, old, cells[after + n], state, cell)
             else:
-                differentiate_gru(space.gates[b, t], before, state, cell)
-        if t > 0:
-            gates = step_matrix(space.gates, t, 4 * units - wide)
-            out, store = matrix(space.state), Epilogue(STORE, 0, 0.0)
-            multiply(batch, units, wide, gates, turned, out, store)
+                differentiate_gru(own, old, state, cell)
+        continued = begin - space.starts[t - 1] if t > 0 else 0
+        changes = submatrix(matrix(gates), begin, 4 * units - wide)
+        out, store = matrix(space.state), Epilogue(STORE, 0, 0.0)
+        multiply(continued, units, wide, changes, turned, out, store)
 
 
 @kernel
@@ -170,36 +204,26 @@ def differentiate_gru(gates, before, state, cell):
 
 
 @kernel
-def gradients(x, space, weights, recurrent, bias):
+def gradients(space, weights, recurrent, bias, steps):
     """Set the gradients of all tensors, from those of the gates."""
-    batch, steps, features = x.shape
-    (units, wide), rows = recurrent.shape, batch * steps
-    for b in range(batch):
-        for h in range(units):
-            space.earlier[b, 0, h] = 0.0
-        for t in range(1, steps):
-            for h in range(units):
-                space.earlier[b, t, h] = space.states[b, t - 1, h]
-    gates, store = Matrix(address(space.gates), 4 * units, 1), Epilogue(STORE, 0, 0.0)
-    inputs = transposed(Matrix(address(x), features, 1))
-    multiply(features, wide, rows, inputs, gates, matrix(weights), store)
-    states = transposed(Matrix(address(space.earlier), units, 1))
+    (units, wide), count = recurrent.shape, space.starts[steps]
+    gates, store = matrix(space.gates), Epilogue(STORE, 0, 0.0)
+    inputs, states = transposed(matrix(space.inputs)), transposed(matrix(space.states))
+    multiply(weights.shape[0], wide, count, inputs, gates, matrix(weights), store)
     gates = submatrix(gates, 0, 4 * units - wide)
-    multiply(units, wide, rows, states, gates, matrix(recurrent), store)
-    for h in range(4 * units):
-        bias[h] = 0.0
-    for b in range(batch):
-        for t in range(steps):
-            for h in range(4 * units):
-                bias[h] += space.gates[b, t, h]
+    multiply(units, wide, count, states, gates, matrix(recurrent), store)
+    bias[:] = 0.0
+    for n in range(count):
+        for h in range(4 * units):
+            bias[h] += space.gates[n, h]
 
 
 @kernel
 def pass_down(weights, space, below):
     """below[B, T, F] = the gradients of the inputs, from those of the gates."""
-    batch, steps, features = below.shape
-    wide, turned = weights.shape[1], Matrix(address(space.turned), features, 1)
+    (features, wide), steps = weights.shape, below.shape[1]
+    turned, out = Matrix(address(space.turned), features, 1), matrix(space.inputs)
     transpose(features, wide, matrix(weights), turned)
-    gates = Matrix(address(space.gates), space.gates.shape[2], 1)
-    out, store = Matrix(address(below), features, 1), Epilogue(STORE, 0, 0.0)
-    multiply(batch * steps, features, wide, gates, turned, out, store)
+    gates, store = matrix(space.gates), Epilogue(STORE, 0, 0.0)
+    multiply(space.starts[steps], features, wide, gates, turned, out, store)
+    unpack(space.inputs, 0, space, below)

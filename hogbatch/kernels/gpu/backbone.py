@@ -53,6 +53,17 @@ class BackboneKernels(DenseKernels):
         arguments = int(layer.mean), out.size, activation, x, out, grad, below
         _over_channels(kernel("backbone", "pool_backward"), layer, out, *arguments)
 
+    def first_steps(self, x, starts):
+        over_cells(kernel("backbone", "first_steps"), len(x) * WARP, *x.shape, x, starts)
+
+    def reverse_steps(self, starts, x, out):
+        function = kernel("backbone", "reverse_steps")
+        over_cells(function, out.size, out.size, *out.shape[1:], starts, x, out)
+
+    def set_in_padding(self, starts, value, gates):
+        sizes = gates.size, *gates.shape[1:], gates.strides[1] // gates.itemsize
+        over_cells(kernel("backbone", "set_in_padding"), gates.size, *sizes, value, starts, gates)
+
     def lstm_step(self, gates, added, before, cells, states):
         arrays = gates, added, before, cells, states
         over_cells(kernel("backbone", "lstm_step"), cells.size, cells.size, cells.shape[1], *arrays)

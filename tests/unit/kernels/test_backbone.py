@@ -40,6 +40,8 @@ BACKBONES = [
     "4x3x2,conv:2x3x3,add:1,tanh,conv:5x3x3,tanh,conv:5x3x3,conv:5x1x1,add:2,selu,add:3,relu",
     "4x3x2,norm,conv:34x3x3,norm,selu,conv:34x3x3,norm,add:3,relu,pool:2,norm",
     "1x5x1,embed:9x18,norm,lstm:18,norm,tanh",
+    "1x8x1,embed:9x3,gru:5:both,lstm:7:both",
+    "1x8x1,embed:9x3,lstm:18:both,gru:4:both,last",
 ]
 INFINITE = [  # large inputs; gates and normalised values become nan
     "1x6x2,conv1d:4x3,lstm:7",
@@ -71,6 +73,33 @@ def test_numbers_that_are_no_ids_have_no_vector(kernels):
     vectors, out = np.arange(1, 7, dtype=np.float32).reshape(3, 2), np.full((1, 12), 9, np.float32)
     kernels.look_up(x, vectors, out)
     assert out.reshape(6, 2).tolist() == [[0, 0], [3, 4], [5, 6], *3 * [[0, 0]]]
+
+
+def test_the_steps_of_padding_are_those_in_front(device_kernels):
+    """All of them, some, none, and none because a value is not finite."""
+    x, starts = np.zeros((4, 3, 2), np.float32), np.full(4, 9, np.float32)
+    x[1, 1, 1], x[2, 0], x[3, 0, 1] = 5, 6, np.nan
+    device_kernels.first_steps(x, starts)
+    assert starts.tolist() == [3, 1, 0, 0]
+    numbers, out = np.arange(24, dtype=np.float32).reshape(4, 3, 2), np.zeros_like(x)
+    device_kernels.reverse_steps(starts, numbers, out)
+    orders = [[2, 1, 0], [0, 2, 1], *2 * [[2, 1, 0]]]
+    for each, order, found in zip(numbers, orders, out, strict=True):
+        assert (found == each[order]).all()
+    gates = np.zeros((3, 4, 2), np.float32)
+    device_kernels.set_in_padding(starts, -7.0, gates)
+    assert gates[:, :, 0].T.tolist() == [[-7, -7, -7], [-7, 0, 0], *2 * [[0, 0, 0]]]
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_more_padding_does_not_change_the_scores_of_a_text(kind):
+    """Otherwise they depend on the longest text, and on those in the same batch."""
+    layers = f"embed:9x3,{kind}:5:both,{kind}:4:both,last"
+    short, long = (Run(HOST, backbone=f"1x{steps}x1,{layers}") for steps in (5, 9))
+    long.inputs.dense[:], long.inputs.dense[:, 4:] = 0, short.inputs.dense
+    rows = np.arange(short.rows)
+    assert_allclose(long.scores(rows), short.scores(rows), rtol=0, atol=1e-6)
+    assert_allclose(long.scores(rows[:1]), short.scores(rows)[:1], rtol=0, atol=1e-6)
 
 
 def case(backbone, optimizer="adam", hidden=(24,), **keywords):

@@ -208,6 +208,42 @@ extern "C" __global__ void pool_backward(Windows w, long long mean, long long co
 }
 
 // The gates of input, forgetting, candidates and output are [., 4 H]. The second has a bias of 1.
+// starts[N] = the steps of x[N, T, F] in front whose values are all 0. The lanes of a warp look at
+// different steps of a row.
+extern "C" __global__ void first_steps(long long N, long long T, long long F, const float* x,
+                                       float* starts)
+{
+    EACH(n, N * LANES) {
+        float first = T;
+        for (long long t = n % LANES; t < first; t += LANES) {
+            const float* values = x + (n / LANES * T + t) * F;
+            for (long long f = 0; f < F && t < first; f++) if (values[f] != 0) first = t;
+        }
+        for (int apart = 1; apart < LANES; apart *= 2)
+            first = fminf(first, __shfl_xor_sync(~0u, first, apart));
+        if (n % LANES == 0) starts[n / LANES] = first;
+    }
+}
+
+// out[., T, F] = x with the steps from number `starts` of a row on reversed, and those before.
+extern "C" __global__ void reverse_steps(long long count, long long T, long long F,
+                                         const float* starts, const float* x, float* out)
+{
+    EACH(n, count) {
+        long long row = n / F / T, source = ((long long)starts[row] - 1 - n / F % T) % T;
+        out[n] = x[(row * T + (source < 0 ? source + T : source)) * F + n % F];
+    }
+}
+
+// gates[., B, H] = value in the first starts[B] steps; rows of H are `width` apart.
+extern "C" __global__ void set_in_padding(long long count, long long B, long long H,
+                                          long long width, double value, const float* starts,
+                                          float* gates)
+{
+    EACH(n, count)
+        if (n / H / B < starts[n / H % B]) gates[n / H * width + n % H] = value;
+}
+
 extern "C" __global__ void lstm_step(long long count, long long H, float* gates, const float* added,
                                      const float* before, float* cells, float* states)
 {

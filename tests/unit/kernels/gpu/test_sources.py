@@ -19,6 +19,7 @@ KERNELS = {  # the extern "C" names of each source
     "backbone": (
         "gather_augmented",
         *("look_up", "as_sparse", "take_patches", "add_patches", "pool", "pool_backward"),
+        *("first_steps", "reverse_steps", "set_in_padding"),
         *("lstm_step", "lstm_step_backward", "gru_step", "gru_step_backward"),
         *("normalise", "normalise_backward"),
     ),
