@@ -6,6 +6,8 @@ registers (Georganas et al. 2020, "Harnessing Deep Learning via a Single Buildin
 or written. Layers aligned to 64 bytes are fastest.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from hogbatch.jit import kernel
@@ -30,6 +32,18 @@ MAX_CACHED_FLOATS = 64 * 512
 # stays in the L1 cache, but not below a depth at which the horizontal sums become noticeable.
 L1_FLOATS = 16 * 512
 MIN_DEPTH = 256
+
+
+class Terms(NamedTuple):
+    """The sizes of a sum of products A_i[m, depth] B_i[depth, n], batch-reduce GEMM in the paper.
+
+    The matrices A_i, and B_i, are at equal distances.
+    """
+
+    depth: int
+    count: int
+    left: int  # floats from A_i to A_i+1
+    right: int  # floats from B_i to B_i+1
 
 
 @kernel
@@ -68,10 +82,16 @@ def multiply(m, n, k, a, b, c, epilogue):
 
     The column strides of `b` and `c` are 1; `a` may be transposed.
     """
+    sum_of_products(m, n, Terms(k, 1, 0, 0), a, b, c, epilogue)
+
+
+@kernel
+def sum_of_products(m, n, terms, a, b, c, epilogue):
+    """`multiply` with a sum of products, of which `a` and `b` are the first matrices."""
     if m == 0:
         return
     widest = best_tile_width(m)
-    row_by_row = k * n <= MAX_CACHED_FLOATS
+    row_by_row = terms.depth * terms.count * n <= MAX_CACHED_FLOATS
     remaining, column = n // WIDTH, np.int64(0)  # no literal type, here and below
     while column < n:  # one call, because a call with other constants would be compiled again
         vectors, lanes, same = np.int64(1), n - column, np.int64(1)
@@ -79,13 +99,13 @@ def multiply(m, n, k, a, b, c, epilogue):
             panels = -(-remaining // widest)
             vectors, lanes = -(-remaining // panels), WIDTH  # split evenly
             same = panels if row_by_row and vectors * panels == remaining else 1
-        _panel(m, vectors, lanes, same, k, a, b, c, epilogue, column)
+        _panel(m, vectors, lanes, same, terms, a, b, c, epilogue, column)
         column += same * vectors * WIDTH
         remaining -= same * vectors
 
 
 @kernel
-def _panel(m, vectors, lanes, panels, k, a, b, c, epilogue, column):
+def _panel(m, vectors, lanes, panels, terms, a, b, c, epilogue, column):
     """Compute some columns of C for all rows, in tiles of two heights that differ by one."""
     tiles = -(-m // min(MAX_ROWS, MAX_ACCUMULATORS // vectors))
     height, taller = m // tiles, m % tiles
@@ -93,29 +113,29 @@ def _panel(m, vectors, lanes, panels, k, a, b, c, epilogue, column):
     epilogue = Epilogue(epilogue.kind, epilogue.bias + 4 * column, epilogue.floor)
     if panels == 1:
         if taller > 0:
-            _tiles(height + 1, vectors, lanes, taller, panels == 1, k, a, b, c, epilogue)
+            _tiles(height + 1, vectors, lanes, taller, panels == 1, terms, a, b, c, epilogue)
             a, c = submatrix(a, taller * (height + 1), 0), submatrix(c, taller * (height + 1), 0)
-        _tiles(height, vectors, lanes, tiles - taller, panels == 1, k, a, b, c, epilogue)
+        _tiles(height, vectors, lanes, tiles - taller, panels == 1, terms, a, b, c, epilogue)
         return
     row = 0
     for tile in range(tiles):
         rows = height + 1 if tile < taller else height
         a_rows, c_rows = submatrix(a, row, 0), submatrix(c, row, 0)
-        _tiles(rows, vectors, lanes, panels, panels == 1, k, a_rows, b, c_rows, epilogue)
+        _tiles(rows, vectors, lanes, panels, panels == 1, terms, a_rows, b, c_rows, epilogue)
         row += rows
 
 
 @kernel
-def _tiles(rows, vectors, lanes, tiles, stacked, k, a, b, c, epilogue):
+def _tiles(rows, vectors, lanes, tiles, stacked, terms, a, b, c, epilogue):
     """Compute tiles of `rows` rows by `vectors` vectors, or by `lanes` columns if lanes < WIDTH.
 
     If they are `stacked`, A and C have rows * tiles rows; otherwise B and C have that many columns.
     """
     row_step, column_step = rows * stacked, (1 - stacked) * vectors * WIDTH
     a_tile, c_tile = row_step * a.row_stride, row_step * c.row_stride + column_step
-    left = (a.address, a_tile, a.row_stride, a.column_stride)
-    right = (b.address, column_step, b.row_stride)
-    out = (c.address, c_tile, c.row_stride, k)
+    left = (a.address, a_tile, a.row_stride, a.column_stride, terms.left)
+    right = (b.address, column_step, b.row_stride, terms.right)
+    out = (c.address, c_tile, c.row_stride, terms.depth, terms.count)
     update = (epilogue.kind, epilogue.bias, epilogue.floor)
     outer((rows, vectors, tiles, lanes, *left, *right, *out, *update))
 

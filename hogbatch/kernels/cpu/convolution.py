@@ -2,10 +2,10 @@
 
 Consecutive outputs of a row read consecutive parts of the input, so their patches are the rows of a
 matrix whose row stride is that of the input: a row of outputs is a sum of products over the rows
-(with dilation, the cells) of a filter, each added to the row while it is in the cache (Georganas et
-al. 2020, who keep the sum in registers). The gradient of the inputs is a convolution of the
-gradient, spread by the stride, with the filters turned around. The gradient of the weights is one
-product per row of a filter, over all outputs of a picture.
+of a filter, kept in registers (Georganas et al. 2020). With dilation, there is such a sum for each
+column of a filter, added to the row while it is in the cache. The gradient of the inputs is a
+convolution of the gradient, spread by the stride, with the filters turned around. The gradient of
+a row of a filter is a sum of products over the rows of outputs of a picture.
 
 Sequences of texts begin with zeros where they are shorter than others. Outputs of windows of such
 zeros alone are those of the bias, and are not computed.
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from hogbatch.jit import kernel
 from hogbatch.kernels.contract import Floats
-from hogbatch.kernels.cpu.brgemm import multiply, transposed
+from hogbatch.kernels.cpu.brgemm import Terms, sum_of_products, transposed
 from hogbatch.kernels.cpu.dense import activate_rest, aligned, floor_of
 from hogbatch.kernels.cpu.intrinsics import address
 from hogbatch.kernels.cpu.tiles import ACTIVATE, ADD, STORE, Epilogue, Matrix
@@ -49,7 +49,6 @@ class ConvolutionScratch(NamedTuple):
     """Memory of one thread; the zeros around pictures stay zero."""
 
     padded: Floats  # a picture with the zeros around it
-    spread: Floats  # its gradient, in rows as wide as those of `padded`
     padded_grad: Floats  # its gradient, spread by the stride, with zeros around it
     turned: Floats  # the filters, turned around: [rows, columns, filters, channels]
 
@@ -80,7 +79,6 @@ def scratch(shape: Geometry) -> ConvolutionScratch:
     back = reversed_geometry(shape)
     sizes = (
         shape.padded_height * shape.padded_width * shape.channels,
-        shape.out_height * shape.padded_width * shape.filters,
         back.padded_height * back.padded_width * back.channels,
         shape.rows * shape.columns * shape.channels * shape.filters,
     )
@@ -94,11 +92,14 @@ def scratch(shape: Geometry) -> ConvolutionScratch:
 def pad(picture, shape, step, padded):
     """Copy a picture into `padded`, leaving step - 1 cells out between its cells."""
     cells, row = shape.channels, 0
+    wide = min(shape.width, shape.padded_width - shape.left) * cells
+    adjacent = wide if step == 1 else cells  # floats that stay together
     for y in range(0, min(shape.height, shape.padded_height - shape.top), step):
         target = ((y + shape.top) * shape.padded_width + shape.left) * cells
-        for x in range(0, min(shape.width, shape.padded_width - shape.left), step):
-            for c in range(cells):
-                padded[target + x * cells + c] = picture[row + x // step * cells + c]
+        for n in range(0, wide, adjacent * step):
+            source, out = picture[row + n // step :], padded[target + n :]
+            for c in range(adjacent):  # a simple index, so that the loop is vectorised
+                out[c] = source[c]
         row += -(-shape.width // step) * cells
 
 
@@ -127,20 +128,20 @@ def products(shape, padded, weights, first, out, begin):
     """
     together = shape.columns if shape.dilation == 1 else 1  # cells whose patches are adjacent
     depth, groups = together * shape.channels, shape.columns // together
+    below = shape.dilation * shape.padded_width * shape.channels
+    terms = Terms(depth, shape.rows, below, groups * depth * shape.filters)
+    count = shape.out_width - begin
     for y in range(shape.out_height):
         row = address(out) + 4 * (y * shape.out_width + begin) * shape.filters
         target, epilogue = Matrix(row, shape.filters, 1), first
-        for i in range(shape.rows):
-            for j in range(groups):
-                above = (y * shape.stride + i * shape.dilation) * shape.padded_width
-                cell = above + begin * shape.stride + j * shape.dilation
-                at = address(padded) + 4 * cell * shape.channels
-                patches = Matrix(at, shape.stride * shape.channels, 1)
-                part = address(weights) + 4 * (i * groups + j) * depth * shape.filters
-                filters = Matrix(part, shape.filters, 1)
-                count = shape.out_width - begin
-                multiply(count, shape.filters, depth, patches, filters, target, epilogue)
-                epilogue = Epilogue(ADD, 0, 0.0)
+        for j in range(groups):
+            cell = (y * shape.padded_width + begin) * shape.stride + j * shape.dilation
+            at = address(padded) + 4 * cell * shape.channels
+            patches = Matrix(at, shape.stride * shape.channels, 1)
+            part = address(weights) + 4 * j * depth * shape.filters
+            filters = Matrix(part, shape.filters, 1)
+            sum_of_products(count, shape.filters, terms, patches, filters, target, epilogue)
+            epilogue = Epilogue(ADD, 0, 0.0)
 
 
 @kernel
@@ -164,17 +165,13 @@ def add_gradients(x, shape, grad, space, weights, bias):
     """Add the gradients of the weights and of the bias; grad[B, n] are those before activation."""
     together = shape.columns if shape.dilation == 1 else 1
     depth, groups = together * shape.channels, shape.columns // together
-    filters, row = shape.filters, shape.out_width * shape.filters
-    count = (shape.out_height - 1) * shape.padded_width + shape.out_width
-    add = Epilogue(ADD, 0, 0.0)
+    filters, add = shape.filters, Epilogue(ADD, 0, 0.0)
+    below = shape.stride * shape.padded_width * shape.channels
     for b in range(x.shape[0]):
         pad(x[b], shape, 1, space.padded)
         begin = first_output(x[b], shape)
-        right = Matrix(address(space.spread) + 4 * begin * filters, filters, 1)
-        for y in range(shape.out_height):
-            target = y * shape.padded_width * filters
-            for n in range(row):
-                space.spread[target + n] = grad[b, y * row + n]
+        right = Matrix(address(grad[b]) + 4 * begin * filters, filters, 1)
+        terms = Terms(shape.out_width - begin, shape.out_height, below, shape.out_width * filters)
         for n in range(grad.shape[1] // filters):
             for f in range(filters):
                 bias[f] += grad[b, n * filters + f]
@@ -186,7 +183,7 @@ def add_gradients(x, shape, grad, space, weights, bias):
                 patches = transposed(Matrix(start, shape.stride * shape.channels, 1))
                 part = address(weights) + 4 * (i * groups + j) * depth * filters
                 target = Matrix(part, filters, 1)
-                multiply(depth, filters, count - begin, patches, right, target, add)
+                sum_of_products(depth, filters, terms, patches, right, target, add)
 
 
 @kernel

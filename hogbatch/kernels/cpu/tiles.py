@@ -1,6 +1,7 @@
 """Micro-kernels of matrix products, which hold a tile of C in registers.
 
-    outer       C[m, n] from A[m, k] and B[k, n]: vectors along n, one element of A at a time
+    outer       C[m, n] from one A[m, k] and B[k, n] or a sum over several: vectors along n, one
+                element of A at a time
     dot         C[m, n] from A[m, k] and B[n, k]: vectors along k, summed at the end
     transpose   one block of up to WIDTH x WIDTH
 
@@ -76,9 +77,9 @@ def dot_columns(rows: int) -> int:
 
 _OUTER_ARGUMENTS = [
     *(INT, INT),  # tiles, lanes
-    *(POINTER, INT, INT, INT),  # a, its strides by tile, row, k
-    *(POINTER, INT, INT),  # b, its strides by tile, k
-    *(POINTER, INT, INT, INT),  # c, its strides by tile, row; k
+    *(POINTER, INT, INT, INT, INT),  # a, its strides by tile, row, k, term
+    *(POINTER, INT, INT, INT),  # b, its strides by tile, k, term
+    *(POINTER, INT, INT, INT, INT),  # c, its strides by tile, row; k; terms
     *(INT, POINTER, FLOAT),  # epilogue: kind, bias, floor
 ]
 
@@ -88,11 +89,11 @@ def _outer(module: ir.Module, rows: int, vectors: int, masked: bool) -> ir.Funct
     w = FunctionBuilder(
         module, f"outer_{rows}x{vectors}{'_masked' if masked else ''}", _OUTER_ARGUMENTS
     )
-    tiles, lanes, a, a_tile, a_row, a_k, b, b_tile, b_k = w.function.args[:9]
-    c, c_tile, c_row, k, kind, bias, floor = w.function.args[9:]
+    tiles, lanes, a, a_tile, a_row, a_k, a_term, b, b_tile, b_k, b_term = w.function.args[:11]
+    c, c_tile, c_row, k, terms, kind, bias, floor = w.function.args[11:]
     mask, floors = w.lane_mask(lanes) if masked else None, w.broadcast(floor)
 
-    def sums_of(a: ir.Value, b: ir.Value) -> Values:
+    def add_product(a: ir.Value, b: ir.Value, sums: Values) -> Values:
         a_rows = [w.at(a, w.times(m, a_row)) for m in range(rows)]
 
         def products(i: ir.Value, sums: Values) -> Values:
@@ -104,10 +105,16 @@ def _outer(module: ir.Module, rows: int, vectors: int, masked: bool) -> ir.Funct
                     sums[m * vectors + v] = w.multiply_add(left, right[v], sums[m * vectors + v])
             return sums
 
-        return w.loop(number(0), k, 1, [ZERO] * (rows * vectors), products)
+        return w.loop(number(0), k, 1, sums, products)
 
     def tile(i: ir.Value, _: Values) -> Values:
-        sums = sums_of(w.at(a, w.build.mul(i, a_tile)), w.at(b, w.build.mul(i, b_tile)))
+        a_here, b_here = w.at(a, w.build.mul(i, a_tile)), w.at(b, w.build.mul(i, b_tile))
+
+        def add_term(n: ir.Value, sums: Values) -> Values:
+            left, right = w.at(a_here, w.build.mul(n, a_term)), w.at(b_here, w.build.mul(n, b_term))
+            return add_product(left, right, sums)
+
+        sums = w.loop(number(0), terms, 1, [ZERO] * (rows * vectors), add_term)
         c_here, bias_here = w.at(c, w.build.mul(i, c_tile)), w.at(bias, w.build.mul(i, b_tile))
         targets = [
             w.at(w.at(c_here, w.times(m, c_row)), v * WIDTH)

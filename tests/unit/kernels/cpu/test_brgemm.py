@@ -7,7 +7,9 @@ from numpy.testing import assert_array_equal
 
 from hogbatch.kernels.contract import LINEAR, RELU, SGD, Slots
 from hogbatch.kernels.cpu import dense
+from hogbatch.kernels.cpu.brgemm import Terms, sum_of_products
 from hogbatch.kernels.cpu.simd import WIDTH
+from hogbatch.kernels.cpu.tiles import STORE, Epilogue, Matrix
 from tests.support.kernel_cases import HYPER, NONE, examples, junk
 
 pytestmark = pytest.mark.vector_width
@@ -56,6 +58,21 @@ def test_a_product_with_a_transposed_is_exact_and_stays_within_its_arrays(m, n, 
     dense.transposed_product(x, grad, out)
     assert_array_equal(out, x.T @ grad)
     assert untouched(out)
+
+
+@examples
+@given(m=rows, n=columns, k=depths, terms=st.integers(2, 4), seed=seeds)
+def test_a_sum_of_products_is_exact_and_leaves_out_what_is_between_the_matrices(
+    m, n, k, terms, seed
+):
+    random, out = np.random.default_rng(seed), junk(m, n)
+    left, right = (random.integers(-8, 9, (terms, *sizes)) for sizes in ((m + 1, k), (k + 2, n)))
+    a, b = left.astype(np.float32), right.astype(np.float32)
+    a[:, m:], b[:, k:] = np.nan, np.nan
+    sizes = Terms(k, terms, (m + 1) * k, (k + 2) * n)
+    first = Matrix(a.ctypes.data, k, 1), Matrix(b.ctypes.data, n, 1), Matrix(out.ctypes.data, n, 1)
+    sum_of_products(m, n, sizes, *first, Epilogue(STORE, 0, 0.0))
+    assert_array_equal(out, (left[:, :m] @ right[:, :k]).sum(axis=0))
 
 
 @examples
