@@ -1,7 +1,8 @@
-"""Layers below dense ones: fractions of the peak of kernels, and training steps beside PyTorch.
+"""Layers: fractions of the peak of kernels, and training steps of networks, beside PyTorch.
 
-Layers are computed forward and backward (with the gradients of weights and inputs) on one thread,
-beside the same layer of PyTorch with oneDNN in turn. Then whole steps of a small network, with
+Layers are computed on one thread, beside the same layer of PyTorch with oneDNN in turn: forward,
+backward (the gradients of inputs), update (those of weights), and all together. The dense layer of
+PyTorch is the faster of oneDNN's and of its default. Then whole steps of a small network, with
 Adam, by one and by two threads; PyTorch in its better memory format, with as many threads.
 
     scripts/bench backbones [--rows 16,64] [--repetitions 9] [--json FILE]
@@ -10,17 +11,20 @@ Adam, by one and by two threads; PyTorch in its better memory format, with as ma
 import math
 import time
 from collections.abc import Callable
+from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from benchmarks.common import arguments, report
-from benchmarks.common.peak import FLOPS, REPEATS, multiply_add_in_registers, together
+from benchmarks.common.peak import FLOPS, REPEATS, aligned, multiply_add_in_registers, together
 from hogbatch.config.backbone import Backbone
 from hogbatch.config.backbone_layers import Convolution
 from hogbatch.data.batch import Examples, dense_inputs, single_labels
 from hogbatch.kernels.backbone import LayerBatch
-from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, TOTALS, Hyper
+from hogbatch.kernels.contract import LINEAR, LOSSES, OPTIMIZERS, TOTALS, Hyper
+from hogbatch.kernels.cpu import dense
 from hogbatch.kernels.cpu.backbone import KINDS
 from hogbatch.kernels.cpu.loops import loop_for
 from hogbatch.kernels.cpu.model import BatchSettings, ModelView, layer_table
@@ -34,23 +38,62 @@ STEPS = {  # backbone: widths of the dense layers
     "1x30x32,lstm:128,last": (),
     "1x30x32,gru:128,last": (),
 }
-CLASSES, TRAINED = 10, 512
+CLASSES, TRAINED, UNITS = 10, 512, 512
+DENSE = f"dense:{UNITS}"  # the layer UNITS x UNITS
 Work = Callable[[], Any]
 
 
-def layer_work(text: str, rows: int) -> tuple[list[Work], int]:
-    """Forward and backward of one layer by both programs, and the operations of a pass."""
+def pytorch_parts(layer: Any, given: Any, upper: Any) -> dict[str, Work]:
+    """The parts of a layer by PyTorch, from its inputs and the gradients of its outputs."""
     import torch
 
+    def forward() -> Any:
+        found = layer(given)
+        return found[0] if isinstance(found, tuple) else found
+
+    weights, inputs = [*layer.parameters()], [given.requires_grad_()]
+    gradients = partial(torch.autograd.grad, grad_outputs=upper, retain_graph=True)
+    return {
+        "forward": forward,
+        "backward": partial(gradients, forward(), inputs),
+        "update": partial(gradients, forward(), weights),
+        "together": lambda: gradients(forward(), inputs + weights),
+    }
+
+
+def dense_parts(rows: int) -> tuple[dict[str, list[Work]], int]:
+    """The parts of a dense layer by hogbatch and by PyTorch in two ways, and their operations."""
+    import torch
+
+    x, upper, out, below = (aligned(np.ones((rows, UNITS), np.float32)) for _ in range(4))
+    weights, gradient = (aligned(np.ones((UNITS, UNITS), np.float32)) for _ in range(2))
+    space = dense.backward_scratch(rows, UNITS)
+    ours: dict[str, Work] = {
+        "forward": partial(dense.dense_layer, x, UNITS, weights, x[0], LINEAR, UNITS, out),
+        "backward": partial(dense.pass_all_down, upper, weights, space, below),
+        "update": partial(dense.transposed_product, x, upper, gradient),
+    }
+    layer, given = torch.nn.Linear(UNITS, UNITS), [torch.randn(rows, UNITS) for _ in range(2)]
+    ways = given, [each.to_mkldnn() for each in given]
+    peers = [pytorch_parts(layer, *each) for each in ways]
+    parts = {each: [ours[each], *(peer[each] for peer in peers)] for each in ours}
+    return parts, 2 * rows * UNITS**2
+
+
+def layer_parts(text: str, rows: int) -> tuple[dict[str, list[Work]], int]:
+    """The parts of one layer that both programs compute alone, and the operations of each."""
+    import torch
+
+    if text == DENSE:
+        return dense_parts(rows)
     (layer,), random = Backbone.parse(text).layers, np.random.default_rng(0)
     kernels = KINDS[type(layer)](layer, rows)
     weights = [random.normal(0, 0.05, s).astype(np.float32) for s in layer.tensors().values()]
     gradients = [np.zeros_like(each) for each in weights]
     x = random.normal(size=(rows, math.prod(layer.inputs))).astype(np.float32)
     out = np.empty((rows, math.prod(layer.outputs)), np.float32)
-    batch = LayerBatch(
-        x, out, random.normal(size=out.shape).astype(np.float32), np.empty_like(x), 0
-    )
+    grad = random.normal(size=out.shape).astype(np.float32)
+    batch = LayerBatch(x, out, grad, np.empty_like(x), 0)
     height, width, channels = layer.inputs
     if isinstance(layer, Convolution):
         theirs: Any = torch.nn.Conv2d(channels, layer.filters, 3, padding=1)
@@ -62,19 +105,13 @@ def layer_work(text: str, rows: int) -> tuple[list[Work], int]:
         kind = torch.nn.GRU if "gru" in text else torch.nn.LSTM
         theirs = kind(channels, layer.outputs[2], batch_first=True)
         given, upper = torch.randn(rows, width, channels), torch.randn(rows, *layer.outputs[1:])
-    given.requires_grad_()
-
-    def ours() -> None:
-        kernels.forward(weights, x, out)
-        kernels.backward(weights, gradients, batch)
-
-    def peer() -> None:
-        given.grad = None
-        theirs.zero_grad(set_to_none=True)  # otherwise gradients are added to the former ones
-        found = theirs(given)
-        (found[0] if isinstance(found, tuple) else found).backward(upper)
-
-    return [ours, peer], 2 * 3 * rows * layer.products
+    forward = partial(kernels.forward, weights, x, out)
+    backward = partial(kernels.backward, weights, gradients)
+    ours: dict[str, Work] = {"forward": forward, "together": lambda: (forward(), backward(batch))}
+    if isinstance(layer, Convolution):
+        ours["update"] = partial(backward, batch._replace(below=None))
+    peer = pytorch_parts(theirs, given, upper)
+    return {each: [ours[each], peer[each]] for each in ours}, 2 * rows * layer.products
 
 
 def step_works(text: str, rows: int, threads: int) -> list[Work]:
@@ -137,18 +174,21 @@ def pytorch_step(text: str, rows: int, threads: int, channels_last: bool) -> Wor
 def fraction_of_peak(work: Work, flops: float, repetitions: int) -> float:
     """The median over measurements of `work` in this thread, between those of the peak.
 
-    In this thread, because PyTorch prepares its kernels again in each new one.
+    In this thread, because PyTorch prepares its kernels again in each new one. Short works are
+    repeated.
     """
     cells, fractions = np.full(WIDTH, 0.5, np.float32), []
+    calls = max(1, round(REPEATS * FLOPS / flops))
     work(), multiply_add_in_registers(cells)
     for _ in range(repetitions):
         began = time.perf_counter()
         for _ in range(REPEATS):
             multiply_add_in_registers(cells)
         peak = time.perf_counter()
-        work()
+        for _ in range(calls):
+            work()
         ended = time.perf_counter()
-        fractions.append(flops / (REPEATS * FLOPS) * (peak - began) / (ended - peak))
+        fractions.append(calls * flops / (REPEATS * FLOPS) * (peak - began) / (ended - peak))
     return float(np.median(fractions))
 
 
@@ -169,13 +209,15 @@ def main() -> None:
 
     torch.set_num_threads(1)
     results: list[dict[str, Any]] = []
-    for text in LAYERS:
-        for rows in options.rows:
-            works, flops = layer_work(text, rows)
-            found = [fraction_of_peak(each, flops, options.repetitions) for each in works]
-            line = {"layer": text, "rows": rows, "of_peak": found[0], "pytorch_of_peak": found[1]}
-            results.append(line | {"over_pytorch": found[0] / found[1]})
-            print(results[-1], flush=True)
+    for text, rows in product([DENSE, *LAYERS], options.rows):
+        parts, flops = layer_parts(text, rows)
+        for part, works in parts.items():
+            done = 3 * flops if part == "together" else flops
+            ours, *peers = (fraction_of_peak(each, done, options.repetitions) for each in works)
+            line = {"layer": text, "rows": rows, "part": part, "of_peak": ours}
+            line |= {"pytorch_of_peak": max(peers), "over_pytorch": ours / max(peers)}
+            results.append(line)
+            print(line, flush=True)
     for text in STEPS:
         for rows in options.rows:
             line = {"step": text, "rows": rows}
