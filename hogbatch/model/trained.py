@@ -322,20 +322,25 @@ class Model:
 
         Many rows in float32 are scored by compiled kernels.
         """
-        wide = self.network.output_major or self.network.outputs > OUTPUTS or self.network.backbone
-        products = rows * sum(math.prod(each.weights.shape) for each in self.layers)
-        least = PRODUCTS if "hogbatch.kernels.cpu.scores" in sys.modules else FIRST_PRODUCTS
-        compiled = not wide and dtype == np.float32 and products >= least
+        wide = self.network.output_major or self.network.outputs > OUTPUTS
+        kernels, products = "scores", sum(math.prod(each.weights.shape) for each in self.layers)
+        if (backbone := self.network.backbone) is not None:  # NumPy takes 8 times as long for it
+            kernels, products = "backbone", 8 * backbone.products
+        least = PRODUCTS if f"hogbatch.kernels.cpu.{kernels}" in sys.modules else FIRST_PRODUCTS
+        compiled = not wide and dtype == np.float32 and rows * products >= least
         if not compiled or find_spec("numba") is None:
             return self._interpreted(dtype), None
-        return self._compiled, max(1, CHUNK // max(self.network.features, self.network.outputs))
+        scorers = self._compiled if backbone is None else self._interpreted(dtype, compiled)
+        widest = max(self.network.features, len(self.layers[0].weights), self.network.outputs)
+        return scorers, max(1, CHUNK // widest)
 
-    def _interpreted(self, dtype: Any) -> Scorers:
+    def _interpreted(self, dtype: Any, compiled: bool = False) -> Scorers:
+        """Dense layers by NumPy; layers below them by NumPy, or by `compiled` kernels."""
         members = self.members
         if dtype != np.float32:
             members = tuple(tuple(each.astype(dtype) for each in layers) for layers in members)
         every = (self.tensors, *self.others)
-        below = (inputs_of_dense_layers(self.network, each, dtype) for each in every)
+        below = (inputs_of_dense_layers(self.network, each, dtype, compiled) for each in every)
         return tuple(partial(_blocks, *each) for each in zip(members, below, strict=True))
 
     @cached_property

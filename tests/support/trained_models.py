@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from hogbatch.config.backbone import Backbone
 from hogbatch.data.encode import Encoding
 from hogbatch.data.scale import Scaler
 from hogbatch.model.network import Network
@@ -20,9 +21,19 @@ ENCODINGS = {
 }
 
 
-def model_for(loss="softmax", features=5, hidden=(3,), scaler=None, output_major=False, seed=1):
+def model_for(
+    loss="softmax",
+    features=5,
+    hidden=(3,),
+    scaler=None,
+    output_major=False,
+    seed=1,
+    backbone=None,
+):
     encoding = ENCODINGS[loss]
-    network = Network.build(features, hidden, encoding.outputs, "tanh", loss, output_major)
+    below = None if backbone is None else Backbone.parse(backbone)
+    given = "tanh", loss, output_major, below
+    network = Network.build(features, hidden, encoding.outputs, *given)
     random = np.random.default_rng(seed)
     tensors = {
         each.name: random.standard_normal(each.shape, np.float32) for each in network.tensors()

@@ -137,7 +137,7 @@ class CompiledRecurrent:
 
 
 STAGES: Final = 4  # of a batch: backbone forward, dense layers, backbone backward, its update
-EMPTY: Final = partial(np.empty, dtype=np.float32)
+EMPTY: Final[Any] = partial(np.empty, dtype=np.float32)
 KINDS: Final[Mapping[type, Callable[[Any, int], LayerKernels]]] = {
     Embedding: partial(EmbeddingByRows, kernels=embedding, empty=EMPTY),
     Recurrent: CompiledRecurrent,

@@ -35,10 +35,7 @@ MIN_DEPTH = 256
 
 
 class Terms(NamedTuple):
-    """The sizes of a sum of products A_i[m, depth] B_i[depth, n], batch-reduce GEMM in the paper.
-
-    The matrices A_i, and B_i, are at equal distances.
-    """
+    """The sizes of a sum of products A_i[m, depth] B_i[depth, n] of matrices at equal distances."""
 
     depth: int
     count: int
