@@ -25,10 +25,20 @@ def test_probabilities_are_the_frequencies_of_classes(loss, classes, weights, ex
     assert LOSSES[loss].probabilities(scores[np.newaxis])[0] == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("loss", ["hinge", "squared", "poisson", "multilabel"])
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [(NO_WEIGHTS, [3 / 4, 1 / 9, 1 / 4, 3 / 4]), (WEIGHTS, [1 / 2, 1 / 17, 1 / 8, 3 / 4])],
+)
+def test_probabilities_of_independent_labels_are_their_frequencies(weights, expected):
+    labels = multi_labels(np.array([0, 3, 4, 6, 7]), np.array([0, 2, 3, 0, 0, 3, 3], np.int32))
+    scores = prior_scores(LOSSES["multilabel"], labels._replace(weights=weights), 4)
+    assert LOSSES["multilabel"].probabilities(scores) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared", "poisson", "multilabel-softmax"])
 def test_other_scores_are_zero(loss):
     labels = single_labels(np.array([0, 1, 1], np.float32))
-    if loss == "multilabel":
+    if loss == "multilabel-softmax":
         labels = multi_labels(np.array([0, 1, 2]), np.array([0, 0], np.int32))
     assert not prior_scores(LOSSES[loss], labels, 1).any()
 
