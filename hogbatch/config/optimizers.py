@@ -31,6 +31,7 @@ class OptimizerSpec:
     momentum: float = 0.0  # for Adam: beta1
     beta2: float = 0.0
     epsilon: float = 0.0
+    warm_up: float = 0.0  # updates in which the rate rises linearly to its full value
 
     # Recommended learning rates (run/defaults.py).
     scaling: Scaling = "linear"  # growth of the learning rate with the batch
@@ -61,13 +62,16 @@ _SPECS: Final = (
     # Polyak 1964. Slot: the velocity m.
     OptimizerSpec("momentum", kind=1, slots=1, learning_rate=0.005, momentum=0.9, velocity=True),
     # s += g²;  w -= rate g / (sqrt(s) + epsilon)
-    # Duchi et al. 2011. Slot: the sum of squares s.
+    # Duchi et al. 2011. Slot: the sum of squares s. From sums of 0, each step is as large as the
+    # rate whatever the gradient. Without `warm_up`, the loss rises to many times that of the
+    # initial model, and the squares of these gradients stay in the sums.
     OptimizerSpec(
         "adagrad",
         kind=2,
         slots=1,
         learning_rate=0.0075,
         epsilon=1e-8,
+        warm_up=10.0,
         scaling="sqrt",
         hashed_learning_rate=0.025,
         linear_steps=4.0,

@@ -135,7 +135,7 @@ def add_totals(part: NDArray[np.float64], totals: NDArray[np.float64]) -> None:
 
 
 class Hyper(NamedTuple):
-    """The constants of one optimizer step. `rate` includes the bias correction, if there is one.
+    """The constants of one optimizer step. `rate` includes the correction of the update, if any.
 
     If steps are captured and replayed (`Device.capture`), the rate is a float64[1] of the backend,
     which a step reads when it runs; the other numbers keep the values they had when captured.
@@ -146,6 +146,7 @@ class Hyper(NamedTuple):
     momentum: float  # beta1 of Adam
     beta2: float
     epsilon: float
+    warm_up: float = 0.0  # updates in which the rate rises to its full value
 
 
 class Slots(NamedTuple):

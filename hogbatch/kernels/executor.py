@@ -39,13 +39,13 @@ MAX_SCORES = 1 << 26  # floats; a batch with more scores is scored in parts
 
 
 def corrected(optimizer: int, hyper: Hyper, t: int) -> Hyper:
-    """Return `hyper` with Adam's bias correction of update `t`, counted from 1, in its rate.
+    """Return `hyper` with the correction of update `t`, counted from 1, in its rate.
 
-    Kingma & Ba 2015, end of section 2. Other optimizers have no correction.
+    That is the warm-up, and Adam's correction of its bias (Kingma & Ba 2015, end of section 2).
     """
-    if optimizer not in BIAS_CORRECTED:
-        return hyper
-    correction = np.sqrt(1 - hyper.beta2**t) / (1 - hyper.momentum**t)
+    correction = t / hyper.warm_up if t < hyper.warm_up else 1.0
+    if optimizer in BIAS_CORRECTED:
+        correction *= np.sqrt(1 - hyper.beta2**t) / (1 - hyper.momentum**t)
     return hyper._replace(rate=hyper.rate * float(correction))
 
 

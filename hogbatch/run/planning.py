@@ -142,7 +142,9 @@ def plan_for(config: TrainConfig, data: DataFacts, network: Network) -> Plan:
     # the root of the batch size (Malladi et al. 2022, "On the SDEs and Scaling Rules for Adaptive
     # Gradient Algorithms").
     scaling = spec.scaling if config.lr_scaling == "auto" else config.lr_scaling
-    optimizer = Optimizer(spec.name, l2, spec.momentum, spec.beta2, spec.epsilon)
+    # Hashed output layers have a large rate, and learned more slowly with a warm-up.
+    warm_up = 0.0 if network.output_major else spec.warm_up
+    optimizer = Optimizer(spec.name, l2, spec.momentum, spec.beta2, spec.epsilon, warm_up)
     stopping = _stopping_criteria(config, data, network)
     shape = () if network.backbone is None else network.backbone.inputs
     return Plan(

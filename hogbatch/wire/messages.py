@@ -70,6 +70,7 @@ class Optimizer(msgspec.Struct, frozen=True, array_like=True, gc=False):
     momentum: float  # also Adam's beta1
     beta2: float
     epsilon: float
+    warm_up: float = 0.0  # updates
 
 
 class Hello(Message, frozen=True):

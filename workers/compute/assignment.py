@@ -52,7 +52,7 @@ class Assignment:
     def hyper(self, rate: float) -> Hyper:
         """The settings of the optimizer, with learning rate `rate`."""
         spec = self.welcome.optimizer
-        return Hyper(rate, spec.l2, spec.momentum, spec.beta2, spec.epsilon)
+        return Hyper(rate, spec.l2, spec.momentum, spec.beta2, spec.epsilon, spec.warm_up)
 
     @property
     def train(self) -> Examples:

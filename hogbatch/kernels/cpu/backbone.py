@@ -301,7 +301,7 @@ def step_tensor(model, offset, decayed, lease, hyper, gradient):
     exact = corrected(lease.optimizer, hyper, model.steps[0])
     own, size = with_own_slots(lease.optimizer, exact, lease.threads), gradient.shape[0]
     if not decayed:
-        own = Hyper(own.rate, 0.0, own.momentum, own.beta2, own.epsilon)
+        own = Hyper(own.rate, 0.0, own.momentum, own.beta2, own.epsilon, own.warm_up)
     step_row(
         lease.optimizer,
         own,

@@ -156,7 +156,7 @@ def step_bias(kind, hyper, slopes, count, bias):
     gradient = np.float32(0.0)
     for b in range(count):
         gradient += slopes[b]
-    plain = Hyper(hyper.rate, 0.0, hyper.momentum, hyper.beta2, hyper.epsilon)
+    plain = Hyper(hyper.rate, 0.0, hyper.momentum, hyper.beta2, hyper.epsilon, hyper.warm_up)
     step_cell(kind, plain, gradient, bias, 0)
 
 
@@ -164,7 +164,7 @@ class LinearWorkspace(NamedTuple):
     """Memory of one thread, and what a batch keeps between its two stages."""
 
     slopes: Floats  # [B]: d(mean loss)/d(score)
-    number: NDArray[np.int64]  # [1]: of the update, for Adam's bias correction; set with the loss
+    number: NDArray[np.int64]  # [1]: of the update, for `corrected`; set with the loss
     current: Row
     sums: FeatureGradients  # of no features if batches are stepped by values
 
@@ -248,7 +248,7 @@ def train(model, inputs, labels, rows, lease, hyper, head, fence, totals):
             bias.weights[0],
             totals,
         )
-        model.steps[0] += 1  # racy like the weights; only Adam's bias correction reads it
+        model.steps[0] += 1  # racy like the weights; only `corrected` reads it
         exact = corrected(kind, hyper, model.steps[0])
         bound_slopes(kind, exact, work, start, stop)
         if by_values:

@@ -27,7 +27,7 @@ class ModelView(NamedTuple):
     params: Floats  # [P]
     first: Floats  # [P], or [0]
     second: Floats  # [P], or [0]
-    steps: NDArray[np.int64]  # [1]: updates done, for Adam's bias correction
+    steps: NDArray[np.int64]  # [1]: updates done, for `corrected`
     own_first: Floats  # [P], or [0]: slots of dense layers, private to this thread
     own_second: Floats  # [P], or [0]
 
@@ -57,11 +57,13 @@ def vector(flat, offset, length):
 
 @kernel
 def corrected(optimizer, hyper, t):
-    """Return `hyper` with Adam's bias correction in its rate; t counts updates from 1."""
-    if optimizer not in BIAS_CORRECTED:
-        return hyper
-    rate = hyper.rate * np.sqrt(1.0 - hyper.beta2**t) / (1.0 - hyper.momentum**t)
-    return Hyper(rate, hyper.l2, hyper.momentum, hyper.beta2, hyper.epsilon)
+    """Return `hyper` with the corrections of update t, from 1, in its rate: see the executor's."""
+    rate = hyper.rate
+    if t < hyper.warm_up:
+        rate *= t / hyper.warm_up
+    if optimizer in BIAS_CORRECTED:
+        rate *= np.sqrt(1.0 - hyper.beta2**t) / (1.0 - hyper.momentum**t)
+    return Hyper(rate, hyper.l2, hyper.momentum, hyper.beta2, hyper.epsilon, hyper.warm_up)
 
 
 @kernel
@@ -74,7 +76,7 @@ def with_own_slots(optimizer, hyper, threads):
     if optimizer not in SUMMED_SLOTS:
         return hyper
     rate = hyper.rate / np.sqrt(float(threads))
-    return Hyper(rate, hyper.l2, hyper.momentum, hyper.beta2, hyper.epsilon)
+    return Hyper(rate, hyper.l2, hyper.momentum, hyper.beta2, hyper.epsilon, hyper.warm_up)
 
 
 @kernel

@@ -136,7 +136,7 @@ def step_bias(model, layer, optimizer, hyper, grad, first, second, scratch):
     offset, fan_out = model.table[layer, BIAS], model.table[layer, FAN_OUT]
     gradient = scratch[:fan_out]
     dense.bias_gradient(grad, gradient)
-    plain = Hyper(hyper.rate, 0.0, hyper.momentum, hyper.beta2, hyper.epsilon)
+    plain = Hyper(hyper.rate, 0.0, hyper.momentum, hyper.beta2, hyper.epsilon, hyper.warm_up)
     step_row(
         optimizer,
         plain,
@@ -245,7 +245,7 @@ def differentiate_loss(model, labels, rows, lease, scores, grad, space, totals):
     width = model.table[model.table.shape[0] - 1, WIDTH]
     loss_gradient(lease.loss, labels, rows, rows, width, scores, grad, totals)
     dense.forget_not_finite(totals, space.activations)
-    model.steps[0] += 1  # racy like the weights; only Adam's bias correction reads it
+    model.steps[0] += 1  # racy like the weights; only `corrected` reads it
     totals[ROWS] += rows.shape[0]
     totals[UPDATES] += 1.0
 
@@ -255,7 +255,7 @@ class BatchSpace(NamedTuple):
 
     hidden: Workspace
     links: Links
-    number: NDArray[np.int64]  # [1]: of the update, for Adam's bias correction; set with the loss
+    number: NDArray[np.int64]  # [1]: of the update, for `corrected`; set with the loss
 
 
 @kernel

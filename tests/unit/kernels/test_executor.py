@@ -6,6 +6,7 @@ from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.data.batch import dense_inputs
 from hogbatch.kernels.contract import (
     ACTIVATIONS,
+    ADAGRAD,
     ADAM,
     LOSSES,
     MOMENTUM,
@@ -15,6 +16,7 @@ from hogbatch.kernels.contract import (
     Hyper,
     Slots,
 )
+from hogbatch.kernels.cpu import model
 from hogbatch.kernels.executor import Executor, corrected
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.kernels.reference import NUMPY_KERNELS
@@ -216,3 +218,10 @@ def test_corrected_is_adams_bias_correction():
         rate = 0.1 * np.sqrt(1 - 0.99**t) / (1 - 0.9**t)
         assert corrected(ADAM, hyper, t) == hyper._replace(rate=pytest.approx(rate, rel=1e-12))
     assert corrected(SGD, hyper, 1) == hyper
+
+
+@pytest.mark.parametrize("correct", [corrected, model.corrected], ids=["executor", "compiled"])
+def test_the_rate_rises_in_the_updates_of_a_warm_up(correct):
+    hyper = HYPER._replace(warm_up=8.0)
+    for t, factor in ((1, 1 / 8), (4, 1 / 2), (8, 1), (10**6, 1)):
+        assert correct(ADAGRAD, hyper, t).rate == pytest.approx(factor * hyper.rate, rel=1e-12)

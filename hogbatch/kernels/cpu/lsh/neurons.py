@@ -124,7 +124,7 @@ def step_neurons(model, optimizer, hyper, x, grad, active, column, neurons):
     fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
     dense.bound_rows(optimizer, hyper, x.shape[0], x, grad)
     dense.bias_gradient(grad, neurons.bias_gradient[: grad.shape[1]])
-    plain = Hyper(hyper.rate, 0.0, hyper.momentum, hyper.beta2, hyper.epsilon)
+    plain = Hyper(hyper.rate, 0.0, hyper.momentum, hyper.beta2, hyper.epsilon, hyper.warm_up)
     biases = cells_of(model, model.table[layer, BIAS], fan_out)
     for a in range(active.shape[0]):  # weight decay is never applied to them
         step_cell(optimizer, plain, neurons.bias_gradient[a], biases, active[a])
