@@ -41,9 +41,7 @@ class LayerBatch(NamedTuple):
 class LayerKernels(Protocol):
     """The computations of a layer."""
 
-    @property
-    def values(self) -> Sequence[Floats]:
-        """Arrays with values of the last batch besides inputs and outputs, of any shape."""
+    values: Sequence[Floats] = ()  # of the last batch besides inputs and outputs, of any shape
 
     def forward(self, tensors: Tensors, x: Floats, out: Floats) -> None:
         """Compute out[B, n] from x[B, m]; the other input of a residual sum is in `out`."""
@@ -147,7 +145,7 @@ class Backbone:
             kernels.step(kind, hyper, self._outputs[0][:rows], self._grads[0][:rows], flats)
 
 
-class BothDirections:
+class BothDirections(LayerKernels):
     """A layer of two recurrent layers, each computed by `one`; the second has reversed steps.
 
     Padding is in front for both.

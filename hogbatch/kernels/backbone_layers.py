@@ -31,13 +31,11 @@ from hogbatch.kernels.reference import Kernels
 PATCH_VALUES: Final = 1 << 27  # 512 MB
 
 
-class EmbeddingByRows:
+class EmbeddingByRows(LayerKernels):
     """Vectors that are looked up; `step` changes those of the ids of a batch.
 
     `kernels` are a backend, or functions of the same names.
     """
-
-    values: tuple[Floats, ...] = ()
 
     def __init__(self, layer: Embedding, rows: int, kernels: Any, empty: Empty) -> None:
         self._shape, self._kernels = (layer.ids, layer.width), kernels
@@ -61,7 +59,7 @@ class EmbeddingByRows:
         self._kernels.step_vectors(kind, hyper, *given)
 
 
-class ConvolutionByPatches:
+class ConvolutionByPatches(LayerKernels):
     """A convolution as products of the patches of its inputs with the filters.
 
     The patches of a batch are kept for its backward pass, unless they have more than PATCH_VALUES
@@ -110,10 +108,8 @@ class ConvolutionByPatches:
             yield rows, patches
 
 
-class PoolingByWindows:
+class PoolingByWindows(LayerKernels):
     """Pooling as one operation."""
-
-    values: tuple[Floats, ...] = ()
 
     def __init__(self, layer: Pooling, rows: int, kernels: Kernels, empty: Empty) -> None:
         self._layer, self._kernels = layer, kernels
@@ -127,7 +123,7 @@ class PoolingByWindows:
             self._kernels.pool_backward(self._layer, x, out, grad, activation, below)
 
 
-class RecurrentBySteps:
+class RecurrentBySteps(LayerKernels):
     """A layer of LSTM or GRU units as a product and an operation for each of its T steps.
 
     G is the number of gates, 4 H for LSTM and 3 H for GRU.
@@ -210,10 +206,8 @@ class RecurrentBySteps:
         ]
 
 
-class ResidualSum:
+class ResidualSum(LayerKernels):
     """A residual sum; see EmbeddingByRows for `kernels`."""
-
-    values: tuple[Floats, ...] = ()
 
     def __init__(self, layer: Residual, rows: int, kernels: Any, empty: Empty) -> None:
         self._kernels, self._activation = kernels, ACTIVATIONS[layer.activation]
@@ -227,7 +221,7 @@ class ResidualSum:
         self._kernels.activate_backward(batch.activation, batch.x, batch.below)
 
 
-class LayerNormalisation:
+class LayerNormalisation(LayerKernels):
     """Layer normalisation; see EmbeddingByRows for `kernels`."""
 
     def __init__(self, layer: Normalisation, rows: int, kernels: Any, empty: Empty) -> None:

@@ -46,10 +46,8 @@ from hogbatch.kernels.dropout import key_of
 from hogbatch.kernels.reference import NUMPY_KERNELS
 
 
-class CompiledConvolution:
+class CompiledConvolution(LayerKernels):
     """A convolution by `kernels.cpu.convolution`."""
-
-    values: tuple[Floats, ...] = ()
 
     def __init__(self, layer: Convolution, rows: int) -> None:
         (height, width, channels), (top, left) = layer.inputs, layer.border
@@ -81,10 +79,8 @@ class CompiledConvolution:
             dense.activate_backward(activation, x, below)
 
 
-class CompiledPooling:
+class CompiledPooling(LayerKernels):
     """Pooling by `kernels.cpu.pooling`."""
-
-    values: tuple[Floats, ...] = ()
 
     def __init__(self, layer: Pooling, rows: int) -> None:
         (_, width, channels), (out_height, out_width, _) = layer.inputs, layer.outputs
@@ -101,7 +97,7 @@ class CompiledPooling:
             dense.activate_backward(activation, x, below)
 
 
-class CompiledRecurrent:
+class CompiledRecurrent(LayerKernels):
     """An LSTM or GRU layer by `kernels.cpu.recurrent`."""
 
     kernels = NUMPY_KERNELS  # of BothDirections
