@@ -160,18 +160,7 @@ class BackboneLoop:
         self._placed = placed
         self._unused: list[BatchSpace] = []  # kept for later leases and batches
 
-    def train(
-        self,
-        model: Any,
-        inputs: Any,
-        labels: Any,
-        rows: Any,
-        lease: Any,
-        hyper: Hyper,
-        head: Any,
-        fence: Any,
-        totals: Any,
-    ) -> None:
+    def train(self, model, inputs, labels, rows, lease, hyper, head, fence, totals):
         """Train on `rows`; see `kernels.cpu.network.train`."""
         size = min(lease.batch_size, len(rows))
         for start in range(0, len(rows), size):
@@ -181,17 +170,7 @@ class BackboneLoop:
             space = self.open_batches(*data, size, head)
             self.run_stages(*data, lease, hyper, space, totals, 0, STAGES, True)
 
-    def evaluate(
-        self,
-        model: Any,
-        inputs: Any,
-        labels: Any,
-        rows: Any,
-        lease: Any,
-        fence: Any,
-        totals: Any,
-        stored: Any,
-    ) -> None:
+    def evaluate(self, model, inputs, labels, rows, lease, fence, totals, stored):
         """Add the losses and metrics of `rows`; see `kernels.cpu.network.evaluate`.
 
         It begins with no rows, so that a lease that is revoked compiles the kernels, too.
@@ -206,9 +185,7 @@ class BackboneLoop:
             evaluate_dense(model, space.x, labels, part, lease, space.dense, totals, stored)
         self._unused.append(space)
 
-    def open_batches(
-        self, model: Any, inputs: Any, labels: Any, rows: Any, size: int, head: Any
-    ) -> BatchSpace:
+    def open_batches(self, model, inputs, labels, rows, size, head):
         """Return unused arrays for batches of at least `size` rows."""
         while self._unused:
             if (space := self._unused.pop()).layers.rows >= size:
@@ -219,9 +196,10 @@ class BackboneLoop:
         x, gradient = type(x)(*map(read_only, x)), np.zeros(len(model.params), np.float32)
         return BatchSpace(layers, dense_space, gradient, x)
 
-    def run_stages(self, *arguments: Any) -> None:
+    def run_stages(
+        self, model, inputs, labels, rows, lease, hyper, space, totals, first, stop, down
+    ):
         """Compute some stages of a batch; see `kernels.cpu.loops`. The last one ends the batch."""
-        model, inputs, labels, rows, lease, hyper, space, totals, first, stop, _ = arguments
         layers, size = space.layers, len(rows)
         if first <= 0 < stop:
             self._forward(model, inputs, rows, lease, space)
@@ -247,7 +225,7 @@ class BackboneLoop:
                     step_tensor(model, offset, decayed, lease, hyper, found)
             self._unused.append(space)
 
-    def _forward(self, model: Any, inputs: Any, rows: Any, lease: Any, space: BatchSpace) -> None:
+    def _forward(self, model, inputs, rows, lease, space):
         """Compute the backbone of `rows`; its outputs become the inputs of the dense layers."""
         layers, given = space.layers, lease.augmentation
         gathered = layers.inputs(len(rows))
