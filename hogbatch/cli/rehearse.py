@@ -16,12 +16,9 @@ from hogbatch.config.train import FLAGS
 from hogbatch.errors import UsageError
 
 # Settings that a rehearsal does not support; a configuration file may not have them either.
-REFUSED: Final = (*("resume", "deterministic", "init", "refit", "members", "servers", "cluster"),)
+REFUSED: Final = ("resume", "deterministic", "init", "refit", "members", "servers", "cluster")
 # Flags of processes, sockets, saved models, live views and clusters: a rehearsal has none.
-NOT_REHEARSED: Final = (
-    *("pin", "checkpoint_seconds", "plain"),
-    *(*REFUSED, *SEVERAL_SERVERS),
-)
+NOT_REHEARSED: Final = ("pin", "checkpoint_seconds", "plain", *REFUSED, *SEVERAL_SERVERS)
 PROGRESS_S: Final = 10.0  # of real time between two progress lines
 
 
