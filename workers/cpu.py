@@ -222,12 +222,9 @@ class CpuEngine:
 
     def _measure(self, loop: "CompiledLoop") -> Profile | Exception:
         """Measure batches with `loop`; the exception if that fails."""
-        from hogbatch.kernels.cpu.model import BatchSettings  # imports Numba
-
         train = self._assignment.train
         rows = min(largest_cpu_batch(train.rows, self._teams.members), train.rows)
-        random = self._assignment.dropout, self._assignment.welcome.augmentation
-        settings = BatchSettings(rows, *self._assignment.kinds, 0, self._teams.count, *random)
+        settings = self._assignment.batches(rows, 0, self._teams.count)
         if self._hashed is not None:
             loop = self._hashed.measured_loop(loop, rows)
         try:
@@ -244,18 +241,14 @@ class CpuEngine:
     def _compute(
         self, lease: Lease, start: int, stop: int, thread: ThreadState, loop: "CompiledLoop"
     ) -> NDArray[np.float64]:
-        from hogbatch.kernels.cpu.model import BatchSettings  # imports Numba
-
         totals = np.zeros(TOTALS)
-        kinds = self._assignment.kinds
-        batches = BatchSettings(lease.batch_size, *kinds, lease.fence, self._teams.count)
+        batches = self._assignment.batches(lease.batch_size, lease.fence, self._teams.count)
         if lease.task != "train":
             chosen, rows = self._assignment.sets[lease.task], np.arange(start, stop)
+            batches = batches._replace(dropout=None, augmentation=None)
             data = chosen.inputs, chosen.labels, rows
             loop.evaluate(thread.model, *data, batches, self._line, totals, self._assignment.scores)
             return totals
-        augmentation = self._assignment.welcome.augmentation
-        batches = batches._replace(dropout=self._assignment.dropout, augmentation=augmentation)
         train, hyper = self._assignment.train, self._assignment.hyper(lease.learning_rate)
         rows = self._assignment.orders.row_order(lease.epoch)[start:stop]
         if self._hashed is not None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,9 @@ from hogbatch.store.dataset import EpochOrders
 from hogbatch.store.model import SharedModel
 from hogbatch.store.segment import Segment
 from hogbatch.wire.messages import Welcome
+
+if TYPE_CHECKING:
+    from hogbatch.kernels.cpu.model import BatchSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,13 @@ class Assignment:
         """The dropout of hidden layers; None if all outputs are kept."""
         fraction = self.welcome.dropout
         return Dropout(fraction, self.welcome.seed) if fraction > 0 else None
+
+    def batches(self, size: int, fence: int, threads: int) -> "BatchSettings":
+        """The settings of batches of up to `size` rows, of which `threads` threads train."""
+        from hogbatch.kernels.cpu.model import BatchSettings  # imports Numba
+
+        random = self.dropout, self.welcome.augmentation
+        return BatchSettings(size, *self.kinds, fence, threads, *random)
 
     def hyper(self, rate: float) -> Hyper:
         """The settings of the optimizer, with learning rate `rate`."""

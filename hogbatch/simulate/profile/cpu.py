@@ -95,12 +95,11 @@ class _Run:
 
     def __init__(self, probe: ProbeNetwork, batch: int, number: int, threads: int) -> None:
         from hogbatch.kernels.cpu.loops import loop_for
-        from hogbatch.kernels.cpu.model import BatchSettings
 
         assignment, lsh = probe.assignment, probe.assignment.welcome.lsh
         train, layers = assignment.train, assignment.network.layer_views()
         loop = loop_for(layers, sparse=train.sparse, hashed=lsh is not None)
-        settings = BatchSettings(batch, *assignment.kinds, int(assignment.fence[0]), threads)
+        settings = assignment.batches(batch, int(assignment.fence[0]), threads)
         self.totals = np.zeros(TOTALS)
         self.found = 0.0  # outputs of a hashed layer in the buckets of a row, on average
         self._random = np.random.default_rng(number)

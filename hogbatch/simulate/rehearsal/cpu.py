@@ -263,7 +263,7 @@ class RehearsedCpu(SimulatedEngine):
         hyper = self._assignment.hyper(lease.learning_rate)
         if self._hashed is not None:
             self._hashed.tables.begin(1)
-        batch = self._model.batch(team.own, rows, self._settings(lease), hyper)
+        batch = self._model.batch(team.own, rows, self._batches(lease), hyper)
         part.start = stop
         self._advance(team, part, _BatchInFlight(batch, len(rows), self._noise.factor()))
 
@@ -325,7 +325,7 @@ class RehearsedCpu(SimulatedEngine):
         chosen = self._assignment.sets[lease.task]
         rows = np.arange(part.start, part.stop)
         arrays = team.own.state.model, chosen.inputs, chosen.labels, rows
-        rest = self._settings(lease), self._assignment.fence, part.totals, self._assignment.scores
+        rest = self._batches(lease), self._assignment.fence, part.totals, self._assignment.scores
         self._model.loop.evaluate(*arrays, *rest)
         stored, members = 0, self._teams.members  # each of which evaluates its own rows
         if chosen.sparse:
@@ -342,10 +342,8 @@ class RehearsedCpu(SimulatedEngine):
             self._host.post(sums.report(self._teams.count))
         self._begin_range(team)
 
-    def _settings(self, lease: Lease) -> BatchSettings:
-        assignment, count = self._assignment, self._teams.count
-        kinds, random = assignment.kinds, (assignment.dropout, assignment.welcome.augmentation)
-        return BatchSettings(lease.batch_size, *kinds, lease.fence, count, *random)
+    def _batches(self, lease: Lease) -> BatchSettings:
+        return self._assignment.batches(lease.batch_size, lease.fence, self._teams.count)
 
 
 def next_pass(seconds: Sequence[float], done: int) -> StageGroup:

@@ -9,7 +9,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from hogbatch.kernels.contract import TOTALS
 from hogbatch.kernels.cpu.loops import loop_for
-from hogbatch.kernels.cpu.model import BatchSettings, ModelView, layer_table
+from hogbatch.kernels.cpu.model import ModelView, layer_table
 from hogbatch.kernels.gpu.device import HostArray, HostDevice, Shape
 from hogbatch.simulate.hardware.gpu_cost import GpuCost, MergeTimes
 from hogbatch.simulate.rehearsal.cores import Noise
@@ -163,8 +163,8 @@ class RehearsedTrainer:
         chosen, totals = self._assignment.sets[lease.task], np.zeros(TOTALS)
         rows = np.arange(lease.start, lease.stop)
         arrays = self._view, chosen.inputs, chosen.labels, rows
-        settings, scores = self._settings(lease.batch_size), self._assignment.scores
-        self._loop.evaluate(*arrays, settings, self._line, totals, scores)
+        batches = self._assignment.batches(lease.batch_size, NO_FENCE, 1)
+        self._loop.evaluate(*arrays, batches, self._line, totals, self._assignment.scores)
         self.device.evaluate(len(rows), lease.batch_size)
         return totals
 
@@ -175,14 +175,10 @@ class RehearsedTrainer:
     def _train(self, rows: NDArray[np.int64], batch: int, rate: float) -> None:
         train, rest = self._assignment.train, (self._head, self._line, self.replica.totals)
         arrays = self._view, train.inputs, train.labels, rows
+        batches = self._assignment.batches(batch, NO_FENCE, 1)
         self._steps[0] = self.replica.steps
-        self._loop.train(*arrays, self._settings(batch), self._assignment.hyper(rate), *rest)
+        self._loop.train(*arrays, batches, self._assignment.hyper(rate), *rest)
         self.replica.steps = int(self._steps[0])
-
-    def _settings(self, batch_size: int) -> BatchSettings:
-        assignment = self._assignment
-        random = assignment.dropout, assignment.welcome.augmentation
-        return BatchSettings(batch_size, *assignment.kinds, NO_FENCE, 1, *random)
 
 
 def _batch_sizes(rows: int, batch: int) -> list[tuple[int, int]]:
