@@ -50,6 +50,7 @@ class Loss(ABC):
     suits_hashing: bool = True  # can be trained on some of the outputs
     alias: str | None = None  # name of another loss that selects this one for its kind of labels
     rate_fraction: float = 1.0  # fraction of the learning rate, for larger gradients
+    level: float | None = None  # of numbers: the quantile of labels that is predicted; None: a mean
 
     # Class attributes, set by subclasses.
     encoding: ClassVar[str]  # kind of labels, as in `hogbatch.data.encode.Encoding.kind`
@@ -194,11 +195,6 @@ class OfNumbers(Loss):
     has_probabilities = False
     unit_power: ClassVar[int] = 1  # the loss is proportional to this power of the labels' unit
 
-    @property
-    def level(self) -> float | None:
-        """The quantile of the labels that is the best prediction for all rows; None: the mean."""
-        return None
-
     def metric_values(self, metric_sums: Sequence[float], rows: float) -> dict[str, float]:
         """The root of the mean squared error."""
         return {"rmse": math.sqrt(metric_sums[0] / rows) if rows else math.nan}
@@ -257,11 +253,6 @@ class Huber(OfNumbers):
 class Absolute(OfNumbers):
     """|z - y|; the slope at the kink is 0. The prediction is the median."""
 
-    @property
-    def level(self) -> float | None:
-        """0.5."""
-        return 0.5
-
 
 class Quantile(OfNumbers):
     """max(q (y - z), (1 - q) (z - y)), 0 < q < 1; the slope at the kink is 0.
@@ -269,11 +260,6 @@ class Quantile(OfNumbers):
     The prediction is the quantile q (Koenker & Bassett 1978, "Regression Quantiles"). `kind` is
     -1,000,000 q, so that kernels need no other argument.
     """
-
-    @property
-    def level(self) -> float | None:
-        """The quantile q."""
-        return -self.kind / 1e6
 
 
 class Poisson(OfNumbers):
@@ -316,8 +302,8 @@ _LOSSES: Final[tuple[Loss, ...]] = (
     Squared("squared", kind=4, rate_fraction=0.2),
     SquaredLog("squared-log", kind=4, alias="squared", rate_fraction=0.2),
     Huber("huber", kind=6, automatic=False),
-    Absolute("absolute", kind=7, automatic=False),
-    Quantile("quantile:0.5", kind=-500_000, automatic=False),
+    Absolute("absolute", kind=7, automatic=False, level=0.5),
+    Quantile("quantile:0.5", kind=-500_000, automatic=False, level=0.5),
     Poisson("poisson", kind=8, rate_fraction=0.2),
 )
 
@@ -328,7 +314,8 @@ class LossTable(dict[str, Loss]):
     def __missing__(self, name: str) -> Loss:
         if name not in self:
             raise KeyError(name)
-        return Quantile(name, kind=-_millionths(name), automatic=False)
+        millionths = _millionths(name)
+        return Quantile(name, kind=-millionths, automatic=False, level=millionths / 1e6)
 
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or (isinstance(name, str) and _millionths(name) > 0)
