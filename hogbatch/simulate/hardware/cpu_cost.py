@@ -184,7 +184,7 @@ class CpuCost:
         fetched = FLOAT * cells * self._fetch_seconds
         return math.hypot(arithmetic, 3 * cached, fetched) + 3 * in_memory
 
-    def _step_seconds(self, cells: int) -> float:
+    def _step_seconds(self, cells: float) -> float:
         """The update of the slots of `cells` weights, which are read and written."""
         nbytes = 2 * FLOAT * cells * self._workload.slots
         if not nbytes:
@@ -218,7 +218,7 @@ class CpuCost:
 
         In the second phase it updates its own rows of weights.
         """
-        members, dense, slots = self._members, self._cpu.dense, self._workload.slots
+        members, dense = self._members, self._cpu.dense
         own, others = math.ceil(rows / members), rows - math.ceil(rows / members)
         fan_in = self._workload.features if first else layer.fan_in
         arithmetic = 2.0 * fan_in * layer.fan_out / dense.flops
@@ -233,10 +233,7 @@ class CpuCost:
         exchanged = FLOAT * others * (layer.fan_in / members + layer.fan_out)
         down = math.hypot(rows * arithmetic / members, cached / members)
         down += exchanged * self._exchange_seconds + in_memory / members
-        if slots:
-            step = cells / members * dense.step_seconds
-            down += math.hypot(step, 2 * slots * cached / members)
-            down += 2 * slots * in_memory / members
+        down += self._step_seconds(cells / members)
         up += self._cell_seconds(layer, own) + dense.layer_seconds / 2
         return Passes(up, up + down + dense.layer_seconds / 2)
 
