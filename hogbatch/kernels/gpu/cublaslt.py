@@ -104,16 +104,7 @@ class CublasLt:
             raise DeviceError(f"cuBLASLt cannot be loaded: {error}") from error
         self._workspace = cupy.empty(WORKSPACE_BYTES, np.uint8)
 
-    def multiply(
-        self,
-        a: cupy.ndarray,
-        b: cupy.ndarray,
-        out: cupy.ndarray,
-        transpose_a: bool = False,
-        transpose_b: bool = False,
-        fraction: float = 1.0,
-        add: bool = False,
-    ) -> None:
+    def multiply(self, a, b, out, transpose_a=False, transpose_b=False, fraction=1.0, add=False):
         """out[M, N] = fraction * op(a) @ op(b), plus out if `add`; op transposes if requested.
 
         All arrays are C-contiguous, and none is empty. a and b are both float32, or both bfloat16;
@@ -125,14 +116,7 @@ class CublasLt:
             raise DeviceError(f"cuBLASLt cannot multiply matrices of shapes {factors}: {reason}")
 
     def multiply_fused(
-        self,
-        epilogue: int,
-        a: cupy.ndarray,
-        b: cupy.ndarray,
-        out: cupy.ndarray,
-        vector: cupy.ndarray,
-        transpose_a: bool = False,
-        transpose_b: bool = False,
+        self, epilogue, a, b, out, vector, transpose_a=False, transpose_b=False
     ) -> bool:
         """out[M, N] = epilogue(op(a) @ op(b)), with arrays as for `multiply`.
 
