@@ -108,7 +108,7 @@ class _Run:
         before: tuple[Any, ...] = (thread.model,)
         own: Any = thread.head
         if lsh is not None:
-            tables = _tables(probe)
+            tables, _ = build_tables(probe)
             finder, own = tables.finder(tables.current), tables.measuring_thread(thread, batch)
             self.found = mean_found(finder.tables.counts, lsh.bucket)
             before = thread.model, finder
@@ -124,10 +124,6 @@ class _Run:
 
 
 @lru_cache(maxsize=1)  # the threads and batch sizes of a probe are measured one after the other
-def _tables(probe: ProbeNetwork) -> "HashTables":
-    return build_tables(probe)[0]
-
-
 def build_tables(probe: ProbeNetwork) -> "tuple[HashTables, float]":
     """Hash all outputs into new tables; return the tables and the seconds this took."""
     from hogbatch.workers.compute.hash_tables import BuildPlan, HashTables

@@ -156,12 +156,9 @@ def _cpu_probes(sizes: Sizes, threads: int, missing: list[str]) -> Iterator[Prob
             predict = partial(_cpu_seconds, workload, batch, together, measured)
             yield Probe(name, measured.seconds, predict)
     if sizes.hashed:
-        predict = partial(_table_seconds, workload)
-        yield Probe(f"{sizes.name}, hash tables", build_tables(probe)[1], predict)
-
-
-def _table_seconds(workload: Workload, cpu: Cpu) -> float:
-    return CpuCost(cpu, workload, 1).rebuild_seconds(workload.layers[-1].width)
+        seconds, outputs = build_tables(probe)[1], workload.layers[-1].width
+        name = f"{sizes.name}, hash tables"
+        yield Probe(name, seconds, lambda cpu: CpuCost(cpu, workload, 1).rebuild_seconds(outputs))
 
 
 def _cpu_seconds(
