@@ -218,10 +218,11 @@ class Squared(OfNumbers):
 
     bounded_gradient = False
     unit_power = 2
+    root: ClassVar[str] = "rmse"  # the root of the mean squared error
 
     def readable(self, mean_loss: float) -> tuple[str, float]:
         """The root of the mean squared error."""
-        return "rmse", math.sqrt(2 * mean_loss)
+        return self.root, math.sqrt(2 * mean_loss)
 
 
 class SquaredLog(Squared):
@@ -231,14 +232,11 @@ class SquaredLog(Squared):
     """
 
     encoding = "logs"
+    root = "rmsle"  # of the logarithms
 
     def summed_metrics(self, targets: int) -> tuple[str, ...]:
         """None: the sums are of logarithms, but metrics are in the unit of the labels."""
         return ()
-
-    def readable(self, mean_loss: float) -> tuple[str, float]:
-        """The root of the mean squared logarithmic error."""
-        return "rmsle", math.sqrt(2 * mean_loss)
 
 
 class Huber(OfNumbers):
