@@ -303,11 +303,7 @@ def _by_cell(layer: Convolution, patches: Floats) -> list[tuple[Any, tuple[slice
 
 def _of_windows(layer: Pooling, x: Floats) -> list[Any]:
     """Views of x[B, m], one for each cell of a window: [B, height, width, channels]."""
-    height, width, _ = layer.outputs
-    rows, columns = layer.height, layer.width
-    pictures = x.reshape(len(x), *layer.inputs)
-    return [
-        pictures[:, i : height * rows : rows, j : width * columns : columns]
-        for i in range(rows)
-        for j in range(columns)
-    ]
+    (height, width, channels), rows, columns = layer.outputs, layer.height, layer.width
+    used = x.reshape(len(x), *layer.inputs)[:, : height * rows, : width * columns]
+    cells = used.reshape(len(x), height, rows, width, columns, channels)
+    return [cells[:, :, i, :, j] for i in range(rows) for j in range(columns)]
