@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     from hogbatch.config.train import TrainConfig
     from hogbatch.run.results import Run
 
-ONLY_IF_LAUNCHED: Final = (  # flags that the coordinator command does not have
-    *("workers", "pin", "refit", "members", "cluster"),
-    *SEVERAL_SERVERS,
-)
+# Flags that the coordinator command does not have.
+ONLY_IF_LAUNCHED: Final = ("workers", "pin", "refit", "members", "cluster", *SEVERAL_SERVERS)
 
 WORKER_HELP: Final = """\
 usage: hogbatch worker cpu|gpu RUN_DIR [options]

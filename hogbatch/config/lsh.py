@@ -26,9 +26,7 @@ class Lsh(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The settings for hashing the outputs of a layer, looking them up, and updating the tables."""
 
     family: Family
-    hashes: Annotated[
-        int, msgspec.Meta(ge=1, le=30)
-    ]  # K, functions of one table, which must all match
+    hashes: Annotated[int, msgspec.Meta(ge=1, le=30)]  # K, functions of a table; all must match
     tables: Annotated[int, msgspec.Meta(ge=1, le=1024)]  # L
     bits: Annotated[int, msgspec.Meta(ge=1, le=24)]  # a table has 2^bits buckets
     bucket: Annotated[int, msgspec.Meta(ge=1, le=4096)]  # maximum number of outputs in a bucket
@@ -36,9 +34,7 @@ class Lsh(msgspec.Struct, frozen=True, array_like=True, gc=False):
     most: NotNegative  # maximum number of outputs found for a batch
     random: NotNegative  # outputs added to a batch at random
     rehash: Positive  # updates before the first re-hash of changed outputs
-    growth: Annotated[
-        float, msgspec.Meta(ge=1.0, le=100.0)
-    ]  # factor of that interval after each re-hash
+    growth: Annotated[float, msgspec.Meta(ge=1.0, le=100.0)]  # factor of it after each re-hash
     rebuild: Positive  # re-hashes after which all outputs get new hash functions
     seed: Annotated[int, msgspec.Meta(ge=0)]
     background: bool = True  # build tables during training; False for deterministic runs
