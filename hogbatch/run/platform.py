@@ -32,14 +32,9 @@ class Platform(ABC):
         return {}
 
     @property
-    def process(self) -> Mapping[str, Any]:
-        """The identity of this process; empty if the events must not depend on it."""
-        return asdict(ProcessIdentity.own())
-
-    @property
-    def environment(self) -> Mapping[str, Any]:
-        """The versions and the processors of this machine; empty as `process` is."""
-        return read_environment()
+    def origin(self) -> Mapping[str, Any]:
+        """This process and machine, as fields of `Started`; empty: no event depends on them."""
+        return {"process": asdict(ProcessIdentity.own()), "environment": read_environment()}
 
     def now(self) -> float:
         """The time for events, in seconds: since 1970 on this server, since the start on others."""

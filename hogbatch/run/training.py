@@ -146,9 +146,8 @@ def open_run(
         )
         cleanup.callback(log.close)
         recorder = RunRecorder(log, observers, params, platform.marks)
-        where = {"process": platform.process, "environment": platform.environment}
         rehearsed = platform.marks.get("rehearsed", UNSET)
-        recorder.record(structs.replace(setup.started(), **where, rehearsed=rehearsed))
+        recorder.record(structs.replace(setup.started(), **platform.origin, rehearsed=rehearsed))
         coordinator = coordinator_of(setup, policy, segments, recorder)
         parts = setup, segments, directory, console, recorder, coordinator
         components = RunComponents(*parts)

@@ -105,12 +105,8 @@ class Rehearsal(Platform):
         return {"rehearsed": self._server.name}
 
     @property
-    def process(self) -> Mapping[str, Any]:
+    def origin(self) -> Mapping[str, Any]:
         return {}  # two rehearsals with one seed have equal events
-
-    @property
-    def environment(self) -> Mapping[str, Any]:
-        return {}
 
     def now(self) -> float:
         return self._queue.now
