@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
 
 from hogbatch.config.layers import Activation, Shape, deviation
 
@@ -13,6 +13,8 @@ EMBEDDED: Final = 0.2  # deviation of the initial vectors; docs/pictures.md comp
 class BackboneLayer:
     """A layer over inputs of shape (height, width, channels), by default without parameters."""
 
+    # Whether an update changes only rows of its tensor; such a layer is the first one.
+    by_rows: ClassVar[bool] = False
     inputs: Shape
     activation: Activation = field(default="linear", kw_only=True)  # that the layer ends with
     skipped: int = field(default=0, kw_only=True)  # layers below; the lowest one's inputs are added
@@ -47,11 +49,6 @@ class BackboneLayer:
         """The operations of a GPU for a batch, about."""
         return 2 + 2 * len(self.tensors())
 
-    @property
-    def by_rows(self) -> bool:
-        """Whether an update changes only rows of its tensor; such a layer is the first one."""
-        return False
-
     def tensors(self) -> dict[str, Shape]:
         """Return the shape of each parameter tensor by name, in the order of storage."""
         return {}
@@ -68,16 +65,13 @@ class Embedding(BackboneLayer):
     Id 0 is padding.
     """
 
+    by_rows = True
     ids: int
     width: int
 
     @property
     def outputs(self) -> Shape:
         return *self.inputs[:2], self.width
-
-    @property
-    def by_rows(self) -> bool:
-        return True
 
     def tensors(self) -> dict[str, Shape]:
         return {"vectors": (self.ids, self.width)}
