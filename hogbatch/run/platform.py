@@ -4,7 +4,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, ClassVar
 
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest
@@ -21,10 +21,7 @@ from hogbatch.views.console import Console
 class Platform(ABC):
     """The processors that a run trains on, and its clock. The defaults are those of this server."""
 
-    @property
-    def prefix(self) -> str:
-        """The prefix of every printed line."""
-        return ""
+    prefix: ClassVar[str] = ""  # of every printed line
 
     @property
     def marks(self) -> Mapping[str, Any]:

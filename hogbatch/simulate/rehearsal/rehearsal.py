@@ -88,6 +88,8 @@ class Rehearsal(Platform):
     were trained on.
     """
 
+    prefix = "rehearsed: "
+
     def __init__(
         self,
         server: Server,
@@ -95,10 +97,6 @@ class Rehearsal(Platform):
     ) -> None:
         self._server, self._observe = server, observe
         self._queue = EventQueue()
-
-    @property
-    def prefix(self) -> str:
-        return "rehearsed: "
 
     @property
     def marks(self) -> Mapping[str, Any]:
