@@ -40,12 +40,13 @@ class Thread:
 
 
 class StagedBatch:
-    """A batch of a thread, in stages. Nothing runs if the fence moves before its first stage.
+    """A batch of a thread, `rows`[B] of the training set, in stages.
 
-    The stages are the forward and the backward passes of the layers, or those of
-    `kernels.cpu.backbone`. If all run at once, the loop of a real run computes them. If the thread
-    is `delayed`, the first stage computes all gradients, and the others update the layers, last to
-    first; only networks of the dense loop have such batches: those of teams.
+    Nothing runs if the fence moves before its first stage. The stages are the forward and the
+    backward passes of the layers, or those of `kernels.cpu.backbone`. If all run at once, the loop
+    of a real run computes them. If the thread is `delayed`, the first stage computes all gradients,
+    and the others update the layers, last to first; only networks of the dense loop have such
+    batches: those of teams.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class StagedBatch:
         settings: BatchSettings,
         hyper: Hyper,
     ) -> None:
+        assert len(rows) <= settings.batch_size, "threads have memory for batches of this size"
         train = model.train
         self._shared, self._data = model, (train.inputs, train.labels, rows)
         self._settings, self._hyper, self._fence = settings, hyper, thread.assignment.fence
@@ -174,10 +176,3 @@ class ConcurrentModel:
         if delayed:
             state = state._replace(model=state.model._replace(steps=self._steps))
         return Thread(assignment, state, tables, delayed)
-
-    def batch(
-        self, thread: Thread, rows: NDArray[np.int64], settings: BatchSettings, hyper: Hyper
-    ) -> StagedBatch:
-        """Return a batch of `rows`[B] of the training set, of which no stage has run."""
-        assert len(rows) <= settings.batch_size, "threads have memory for batches of this size"
-        return StagedBatch(self, thread, rows, settings, hyper)

@@ -263,7 +263,7 @@ class RehearsedCpu(SimulatedEngine):
         hyper = self._assignment.hyper(lease.learning_rate)
         if self._hashed is not None:
             self._hashed.tables.begin(1)
-        batch = self._model.batch(team.own, rows, self._batches(lease), hyper)
+        batch = StagedBatch(self._model, team.own, rows, self._batches(lease), hyper)
         part.start = stop
         self._advance(team, part, _BatchInFlight(batch, len(rows), self._noise.factor()))
 

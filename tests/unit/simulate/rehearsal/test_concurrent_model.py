@@ -1,5 +1,7 @@
 """Batches that overlap: each stage reads and writes the model when it runs."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
@@ -7,6 +9,7 @@ from numpy.testing import assert_array_equal
 from hogbatch.kernels.contract import ROWS, TOTALS
 from hogbatch.kernels.cpu.loops import loop_for
 from hogbatch.kernels.cpu.network import read
+from hogbatch.simulate.rehearsal.concurrent_model import StagedBatch
 from hogbatch.workers.compute.thread_state import thread_state
 from tests.support.pairs import pairs
 from tests.unit.simulate.rehearsal.conftest import (
@@ -99,7 +102,7 @@ def compare_overlapping_batches(kind, optimizer, *, team):
     model, arguments = concurrent(real), settings(real)
     numbers, tables, others = range(max(ORDER) + 1), tables_of(real), tables_of(plain)
     threads = [model.thread(real, number, tables, team=team) for number in numbers]
-    run(model.batch, threads, arguments)
+    run(partial(StagedBatch, model), threads, arguments)
     states = [thread_state(plain, number) for number in numbers]
     run(
         lambda state, *rest: PlainBatch(plain, state, others, team, *rest),
@@ -119,7 +122,7 @@ def test_a_batch_that_no_other_one_overlaps_is_that_of_a_real_run(kind, optimize
     arguments, totals = settings(real, threads=1), np.zeros(TOTALS)
     for number in range(4):
         rows = batch_rows(number)
-        batch = model.batch(thread, rows, *arguments)
+        batch = StagedBatch(model, thread, rows, *arguments)
         for stop in range(1, batch.stages + 1) if number % 2 else [batch.stages]:
             batch.run(stop)
         totals[:] = 0
@@ -133,7 +136,7 @@ def test_a_reset_thread_takes_over_the_shared_slots():
     real = given("dense")
     model = concurrent(real)
     thread = model.thread(real, 1)
-    batch = model.batch(thread, batch_rows(0), *settings(real))
+    batch = StagedBatch(model, thread, batch_rows(0), *settings(real))
     batch.run(batch.stages)
     assert (thread.state.model.own_first != real.model.first).any()
     thread.reset()
@@ -147,7 +150,7 @@ def test_a_revoked_batch_changes_nothing(team, stops):
     model = concurrent(real)
     before = real.model.params.copy()
     real.fence[0] = 1
-    batch = model.batch(model.thread(real, 1, team=team), batch_rows(0), *settings(real))
+    batch = StagedBatch(model, model.thread(real, 1, team=team), batch_rows(0), *settings(real))
     for stop in stops:
         batch.run(min(stop, batch.stages))
     assert batch.totals[ROWS] == 0
@@ -160,7 +163,7 @@ def test_hash_tables_learn_of_changed_outputs_when_they_are_updated():
     model, tables = concurrent(real), tables_of(real)
     thread = model.thread(real, 1, tables)
     marks = tables.thread(thread.state, BATCH).changed
-    batch = model.batch(thread, batch_rows(0), *settings(real))
+    batch = StagedBatch(model, thread, batch_rows(0), *settings(real))
     assert batch.active == 0
     batch.run(batch.stages // 2)
     assert not marks.any()
@@ -181,6 +184,6 @@ def test_a_thread_looks_up_outputs_in_the_set_that_it_is_pinned_to(monkeypatch):
     monkeypatch.setattr(tables, "finder", lambda number: used.append(number) or finder(number))
     thread = model.thread(real, 1, tables)
     for thread.pinned in (None, 0, 1):
-        batch = model.batch(thread, batch_rows(0), *settings(real))
+        batch = StagedBatch(model, thread, batch_rows(0), *settings(real))
         batch.run(batch.stages)
     assert used == [tables.current, 0, 1] == [1, 0, 1]

@@ -4,6 +4,7 @@ import numpy as np
 from numpy.testing import assert_array_equal
 
 from hogbatch.simulate.event_queue import EventQueue
+from hogbatch.simulate.rehearsal.concurrent_model import StagedBatch
 from hogbatch.simulate.rehearsal.cpu import RehearsedTables
 from tests.support.assignments import NEURONS, wide
 from tests.support.hash_table_builds import in_tables, true_codes
@@ -30,7 +31,7 @@ class Rig:
         own.pinned = self.tables.enter()
         for number in range(batches):
             self.tables.begin(1)
-            batch = self.model.batch(own, batch_rows(number), *settings(self.given))
+            batch = StagedBatch(self.model, own, batch_rows(number), *settings(self.given))
             batch.run(batch.stages)
             self.rehearsed.end(1)
         self.rehearsed.leave(own)
