@@ -13,6 +13,7 @@ from hogbatch.kernels.gpu.launch import (
     gradient_repetitions,
     kernel,
     multiprocessors,
+    optimizer_arguments,
     over_cells,
     over_rows,
     rate_of,
@@ -88,7 +89,7 @@ class DenseKernels(DeviceKernels):
         over_cells(function, cells, totals, values.size, values)
 
     def step(self, kind, hyper, gradient, slots, weights):
-        count, optimizer = weights.size, (kind, rate_of(hyper), *map(float, hyper[1:]))
+        count, optimizer = weights.size, optimizer_arguments(kind, hyper)
         over_cells(kernel("dense", "step"), count, *optimizer, count, gradient, *slots, weights)
 
 

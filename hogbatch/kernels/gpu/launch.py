@@ -1,6 +1,7 @@
 """Launching of CUDA kernels compiled from `sources`."""
 
 from functools import cache
+from typing import Any
 
 import cupy
 import numpy as np
@@ -103,6 +104,12 @@ def rate_of(hyper: Hyper) -> cupy.ndarray:
     """The learning rate as an array [1] on the device, from which kernels read it."""
     rate = hyper.rate
     return rate if isinstance(rate, cupy.ndarray) else cupy.asarray([rate], np.float64)
+
+
+def optimizer_arguments(kind: int, hyper: Hyper) -> tuple[Any, ...]:
+    """The arguments of kernels that make a step of the optimizer `kind`."""
+    constants = hyper.l2, hyper.momentum, hyper.beta2, hyper.epsilon
+    return kind, rate_of(hyper), *map(float, constants)
 
 
 def gradient_repetitions(kind: int, hyper: Hyper) -> float:

@@ -15,6 +15,7 @@ from hogbatch.kernels.gpu.launch import (
     WARP,
     gradient_repetitions,
     kernel,
+    optimizer_arguments,
     over_batch,
     over_cells,
     over_link,
@@ -157,7 +158,7 @@ class GpuKernels(BackboneKernels):
         count.fill(0)
         function, marks = kernel("sparse", "add_up", grad), (head, touched, count)
         over_batch(function, batch, width, *inputs[1:], rows, batch, width, grad, sums, *marks)
-        optimizer = kind, rate_of(hyper), *map(float, hyper[1:])
+        optimizer = optimizer_arguments(kind, hyper)
         arrays = touched, count, width, sums, head, *slots, weights
         over_touched(kernel("sparse", "step_touched"), features, width, *optimizer, *arrays)
 
