@@ -104,7 +104,16 @@ class CublasLt:
             raise DeviceError(f"cuBLASLt cannot be loaded: {error}") from error
         self._workspace = cupy.empty(WORKSPACE_BYTES, np.uint8)
 
-    def multiply(self, a, b, out, transpose_a=False, transpose_b=False, fraction=1.0, add=False):
+    def multiply(
+        self,
+        a: cupy.ndarray,
+        b: cupy.ndarray,
+        out: cupy.ndarray,
+        transpose_a: bool = False,
+        transpose_b: bool = False,
+        fraction: float = 1.0,
+        add: bool = False,
+    ) -> None:
         """out[M, N] = fraction * op(a) @ op(b), plus out if `add`; op transposes if requested.
 
         All arrays are C-contiguous, and none is empty. a and b are both float32, or both bfloat16;
@@ -116,7 +125,14 @@ class CublasLt:
             raise DeviceError(f"cuBLASLt cannot multiply matrices of shapes {factors}: {reason}")
 
     def multiply_fused(
-        self, epilogue, a, b, out, vector, transpose_a=False, transpose_b=False
+        self,
+        epilogue: int,
+        a: cupy.ndarray,
+        b: cupy.ndarray,
+        out: cupy.ndarray,
+        vector: cupy.ndarray,
+        transpose_a: bool = False,
+        transpose_b: bool = False,
     ) -> bool:
         """out[M, N] = epilogue(op(a) @ op(b)), with arrays as for `multiply`.
 
