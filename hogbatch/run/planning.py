@@ -142,8 +142,9 @@ def plan_for(config: TrainConfig, data: DataFacts, network: Network) -> Plan:
     # the root of the batch size (Malladi et al. 2022, "On the SDEs and Scaling Rules for Adaptive
     # Gradient Algorithms").
     scaling = spec.scaling if config.lr_scaling == "auto" else config.lr_scaling
-    # Hashed output layers have a large rate, and learned more slowly with a warm-up.
-    warm_up = 0.0 if network.output_major else spec.warm_up
+    # Hashed output layers have a large rate, and learned more slowly with a warm-up. So did linear
+    # models of few rows; their losses do not rise in the first updates.
+    warm_up = 0.0 if network.output_major or network.linear else spec.warm_up
     optimizer = Optimizer(spec.name, l2, spec.momentum, spec.beta2, spec.epsilon, warm_up)
     stopping = _stopping_criteria(config, data, network)
     shape = () if network.backbone is None else network.backbone.inputs

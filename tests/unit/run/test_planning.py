@@ -103,7 +103,7 @@ def test_many_outputs_are_hashed_and_use_the_softmax_loss(flags, kind, outputs, 
     assert network.loss == loss and (plan.training.lsh is not None) is hashed
     many = outputs >= MANY and flags.get("hidden") != ""
     assert network.output_major is (hashed or many)
-    assert (plan.training.optimizer.warm_up == 0) is network.output_major
+    assert (plan.training.optimizer.warm_up == 0) is (network.output_major or network.linear)
 
 
 def test_what_cannot_be_hashed_is_refused():
