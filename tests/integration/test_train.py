@@ -30,7 +30,10 @@ def test_a_run_leaves_a_complete_directory(job):
     assert (worker["name"], worker["device"], worker["threads"]) == ("cpu-0", "cpu", 2)
     assert 0 < worker["busy"] <= 1
     _, *trained = summary["history"]
-    utilization = [worker["utilization"], *(each["utilization"].get("cpu-0", 0) for each in trained)]
+    utilization = [
+        worker["utilization"],
+        *(each["utilization"].get("cpu-0", 0) for each in trained),
+    ]
     assert 0 < max(utilization) <= 1.05
     assert load_model(job.run_dir / "model.safetensors").network.features == 123
 
