@@ -143,7 +143,7 @@ class Leases:
     def _is_new(self, worker: Worker) -> bool:
         """Whether others train beside a GPU worker whose speed is not known from training.
 
-        If it is slower than it was when it measured its batches, they wait for it before the first
+        If it is slower than when it measured its batches, they would wait for it before the first
         evaluation.
         """
         return worker.is_new_gpu and self.roster.several_train

@@ -20,8 +20,8 @@ from hogbatch.views.console import Console, figure
 
 MOST_ROWS: Final = 10_000  # in all folds, to compare labels
 MIN_ROWS: Final = 500  # training rows; fewer cannot show which error is lower
-MAX_RMSE_RATIO: Final = 0.9  # of the errors, because chance decides, too;
-MAX_LOSS_RATIO: Final = 0.995  # and of the losses with features of values
+MAX_RMSE_RATIO: Final = 0.9  # of the errors; a smaller gain may be chance
+MAX_LOSS_RATIO: Final = 0.995  # of the losses with features of values; likewise
 
 
 def with_better_labels(

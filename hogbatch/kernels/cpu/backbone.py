@@ -28,7 +28,7 @@ from hogbatch.data.batch import dense_inputs, read_only
 from hogbatch.jit import kernel
 from hogbatch.kernels.backbone import Backbone, LayerBatch, LayerKernels, PlacedLayer, Tensors
 from hogbatch.kernels.backbone_layers import EmbeddingByRows, LayerNormalisation, ResidualSum
-from hogbatch.kernels.contract import ACTIVATIONS, ROWS, SKIPPED, Floats, Hyper
+from hogbatch.kernels.contract import ACTIVATIONS, ROWS, SKIPPED, Floats
 from hogbatch.kernels.cpu import convolution, dense, embedding, network, norm, pooling, recurrent
 from hogbatch.kernels.cpu.losses import loss_and_metrics, store_scores
 from hogbatch.kernels.cpu.model import (
@@ -39,6 +39,7 @@ from hogbatch.kernels.cpu.model import (
     corrected,
     vector,
     with_own_slots,
+    without_decay,
 )
 from hogbatch.kernels.cpu.network import backward, differentiate_loss, forward, links_for, matrix
 from hogbatch.kernels.cpu.rules import step_row
@@ -275,7 +276,7 @@ def step_tensor(model, offset, decayed, lease, hyper, gradient):
     exact = corrected(lease.optimizer, hyper, model.steps[0])
     own, size = with_own_slots(lease.optimizer, exact, lease.threads), gradient.shape[0]
     if not decayed:
-        own = Hyper(own.rate, 0.0, own.momentum, own.beta2, own.epsilon, own.warm_up)
+        own = without_decay(own)
     step_row(
         lease.optimizer,
         own,

@@ -11,12 +11,20 @@ from numpy.typing import NDArray
 
 from hogbatch.data.batch import Inputs
 from hogbatch.jit import kernel
-from hogbatch.kernels.contract import ADDITIVE, BOUNDED, ROWS, UPDATES, Floats, Hyper, Rows
+from hogbatch.kernels.contract import ADDITIVE, BOUNDED, ROWS, UPDATES, Floats, Rows
 from hogbatch.kernels.cpu.dense import held
 from hogbatch.kernels.cpu.dots import dot_row
 from hogbatch.kernels.cpu.intrinsics import address, prefetch_line
 from hogbatch.kernels.cpu.losses import Targets, add_loss, finite, scaled_gradient, skip
-from hogbatch.kernels.cpu.model import BIAS, FAN_IN, WEIGHTS, corrected, max_values, vector
+from hogbatch.kernels.cpu.model import (
+    BIAS,
+    FAN_IN,
+    WEIGHTS,
+    corrected,
+    max_values,
+    vector,
+    without_decay,
+)
 from hogbatch.kernels.cpu.rows import LINE
 from hogbatch.kernels.cpu.rules import step_cell
 from hogbatch.kernels.cpu.sparse import square_of
@@ -156,7 +164,7 @@ def step_bias(kind, hyper, slopes, count, bias):
     gradient = np.float32(0.0)
     for b in range(count):
         gradient += slopes[b]
-    plain = Hyper(hyper.rate, 0.0, hyper.momentum, hyper.beta2, hyper.epsilon, hyper.warm_up)
+    plain = without_decay(hyper)
     step_cell(kind, plain, gradient, bias, 0)
 
 

@@ -67,6 +67,12 @@ def corrected(optimizer, hyper, t):
 
 
 @kernel
+def without_decay(hyper):
+    """Return `hyper` without weight decay, as biases are updated."""
+    return Hyper(hyper.rate, 0.0, hyper.momentum, hyper.beta2, hyper.epsilon, hyper.warm_up)
+
+
+@kernel
 def with_own_slots(optimizer, hyper, threads):
     """Return `hyper` for dense layers, whose slots each of `threads` threads keeps for itself.
 

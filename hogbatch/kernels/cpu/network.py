@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.jit import inlined, kernel
-from hogbatch.kernels.contract import ADDITIVE, ROWS, UPDATES, Floats, Hyper, Links, Slots
+from hogbatch.kernels.contract import ADDITIVE, ROWS, UPDATES, Floats, Links, Slots
 from hogbatch.kernels.cpu import dense
 from hogbatch.kernels.cpu.dropout import drop, key_of
 from hogbatch.kernels.cpu.losses import loss_and_metrics, loss_gradient, store_scores
@@ -28,6 +28,7 @@ from hogbatch.kernels.cpu.model import (
     max_values,
     vector,
     with_own_slots,
+    without_decay,
 )
 from hogbatch.kernels.cpu.rules import step_row
 from hogbatch.kernels.cpu.sparse import csr_bound_rows, csr_forward, step_linked
@@ -136,7 +137,7 @@ def step_bias(model, layer, optimizer, hyper, grad, first, second, scratch):
     offset, fan_out = model.table[layer, BIAS], model.table[layer, FAN_OUT]
     gradient = scratch[:fan_out]
     dense.bias_gradient(grad, gradient)
-    plain = Hyper(hyper.rate, 0.0, hyper.momentum, hyper.beta2, hyper.epsilon, hyper.warm_up)
+    plain = without_decay(hyper)
     step_row(
         optimizer,
         plain,

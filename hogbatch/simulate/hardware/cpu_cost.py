@@ -19,7 +19,7 @@ from hogbatch.simulate.hardware.workload import Workload, parameters, weights
 FLOAT = 4  # bytes
 LINE = 64  # bytes of a cache line
 CALL = 3  # times as long as a dense layer's own time: a call of a compiled kernel from Python
-CELLS_OF_VALUE = 2  # a value below the dense layers takes as long as so many of their cells
+CELLS_OF_VALUE = 2  # of dense layers, whose time a value below them takes
 BARRIERS = 2  # of a team in each batch
 SKETCH_HASHES = 128  # hashes of a sketch of 512 bits, in units of one hash of a row
 SKETCHED = 0.25  # fraction of the active outputs with a new sketch at each update

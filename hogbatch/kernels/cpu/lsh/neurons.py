@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.jit import inlined, kernel
-from hogbatch.kernels.contract import LINEAR, Floats, Hyper
+from hogbatch.kernels.contract import LINEAR, Floats
 from hogbatch.kernels.cpu import dense
 from hogbatch.kernels.cpu.intrinsics import address, prefetch_line
 from hogbatch.kernels.cpu.linear import cells_of
 from hogbatch.kernels.cpu.lsh.hashing import hash_rows
 from hogbatch.kernels.cpu.lsh.sketches import WORDS
-from hogbatch.kernels.cpu.model import BIAS, FAN_IN, FAN_OUT, WEIGHTS, vector
+from hogbatch.kernels.cpu.model import BIAS, FAN_IN, FAN_OUT, WEIGHTS, vector, without_decay
 from hogbatch.kernels.cpu.network import matrix, slots_at
 from hogbatch.kernels.cpu.rows import LINE
 from hogbatch.kernels.cpu.rules import step_cell
@@ -124,7 +124,7 @@ def step_neurons(model, optimizer, hyper, x, grad, active, column, neurons):
     fan_in, fan_out = model.table[layer, FAN_IN], model.table[layer, FAN_OUT]
     dense.bound_rows(optimizer, hyper, x.shape[0], x, grad)
     dense.bias_gradient(grad, neurons.bias_gradient[: grad.shape[1]])
-    plain = Hyper(hyper.rate, 0.0, hyper.momentum, hyper.beta2, hyper.epsilon, hyper.warm_up)
+    plain = without_decay(hyper)
     biases = cells_of(model, model.table[layer, BIAS], fan_out)
     for a in range(active.shape[0]):  # weight decay is never applied to them
         step_cell(optimizer, plain, neurons.bias_gradient[a], biases, active[a])
