@@ -57,10 +57,13 @@ def defaults(processors: Processors, kinds: Collection[str] = KINDS) -> Iterator
 
 
 def together(processors: Processors, kinds: Collection[str] = KINDS) -> Iterator[Method]:
-    """All processors under each policy."""
+    """All processors under each policy, which decides about all of them before any trains."""
+    start = ("--start-with", f"{1 + len(processors.gpus)}")
     on_gpu = bool(processors.gpus)
     yield from (
-        Method(kind, kind, ("--policy", kind), on_gpu) for kind in TOGETHER if kind in kinds
+        Method(kind, kind, ("--policy", kind, *start), on_gpu)
+        for kind in TOGETHER
+        if kind in kinds
     )
 
 

@@ -104,8 +104,8 @@ class TrainConfig(LearningConfig):
         None,
         POSITIVE,
         "rows in flight with which training needs twice the rows, for --policy adaptive: with a "
-        "larger value, more workers train together (default: a 48th of the training rows, from 64 "
-        "to 400; 1536 if most of the work is in a sparse first layer)",
+        "larger value, more workers train together (default: a 40th of the training rows, from 64 "
+        "to 768; 1536 if most of the work is in a sparse first layer)",
         "ROWS",
     )
     min_utilization: float = Group.BATCH_POLICY.flag(

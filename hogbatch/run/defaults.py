@@ -21,8 +21,8 @@ MAX_RATE = 1.0
 BOUNDED_LINEAR_FACTOR = 6.75
 
 # Rows in flight with which a run needs twice the rows.
-MIN_CRITICAL_BATCH, MAX_CRITICAL_BATCH = 64, 400  # of dense networks, by their training rows
-ROWS_PER_CRITICAL = 48  # training rows for each row of it
+MIN_CRITICAL_BATCH, MAX_CRITICAL_BATCH = 64, 768  # of dense networks, by their training rows
+ROWS_PER_CRITICAL = 40  # training rows for each row of it
 SPARSE_CRITICAL_BATCH = 1536  # if most of the work is in a sparse first layer
 # What a row in flight costs that a GPU has not seen, if its change is damped by weights, in rows of
 # its own batch; docs/decisions/0067-damped-rows-cost-less.md has the measurements.

@@ -10,13 +10,13 @@ LARGE = 580_000  # rows
     [
         # a team has the batch of a thread until each member has enough rows
         *((LARGE, 4, 64), (LARGE, 8, 128), (LARGE, 16, 256), (LARGE, 32, 512), (LARGE, 256, 512)),
-        *((100, 16, 8), (3_200, 16, 64), (6_400, 16, 100), (12_800, 16, 200)),
+        *((100, 16, 8), (1_600, 16, 50), (6_400, 16, 200), (12_800, 32, 400)),
     ],
 )
 def test_the_largest_batch_of_a_team_follows_the_rows(rows, members, batch):
     assert largest_cpu_batch(rows, members) == batch
 
 
-@pytest.mark.parametrize(("rows", "batch"), [(100, 8), (12_800, 200), (39_680, 512), (LARGE, 512)])
+@pytest.mark.parametrize(("rows", "batch"), [(100, 8), (12_800, 400), (39_680, 512), (LARGE, 512)])
 def test_the_largest_useful_batch_leaves_many_in_an_epoch(rows, batch):
     assert largest_batch(rows) == batch

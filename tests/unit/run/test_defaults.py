@@ -93,6 +93,6 @@ def test_the_decay_of_a_recipe_falls_with_the_rows_of_large_sets():
 
 
 def test_the_critical_batch_of_a_dense_network_follows_the_rows():
-    for rows, critical in ((100, 64), (12_000, 250), (1_000_000, 400)):
+    for rows, critical in ((100, 64), (12_000, 300), (1_000_000, 768)):
         assert defaults.critical_batch(rows, dense=True) == critical
         assert defaults.critical_batch(rows, dense=False) == 1536
