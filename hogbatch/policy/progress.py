@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from hogbatch.policy.base import Operation, PolicySettings, WorkerView
 
 RESIZE_GAIN = 1.05  # predicted, from which on a batch size changes
-LEAST_IN_FLIGHT = 1 / 4  # of the critical batch; with fewer rows, training needs as many
+LEAST_IN_FLIGHT = 1 / 8  # of the critical batch; with fewer rows, training needs as many
 # Batches between two merges that are considered. With 1, two GPUs needed up to four times the rows
 # of one.
 INTERVALS = (2, 4, 8, 16, 32, 64)

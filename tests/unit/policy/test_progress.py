@@ -38,8 +38,8 @@ def test_batch_times_lie_between_the_measured_ones(rows, seconds):
 def test_a_batch_with_the_critical_number_of_rows_learns_half_as_fast_per_row():
     assert Load(1000.0, 512.0).rate(critical=512.0) == pytest.approx(500.0)
     assert Load(1000.0, 128.0).rate(critical=512.0) == pytest.approx(800.0)
-    few = [Load(1000.0, rows).rate(critical=512.0) for rows in (1.0, 64.0)]
-    assert few == pytest.approx([800.0] * 2)
+    few = [Load(1000.0, rows).rate(critical=512.0) for rows in (1.0, 32.0, 64.0)]
+    assert few == pytest.approx([1000.0 * 8 / 9] * 3)
 
 
 def test_workers_are_as_fast_as_measured_and_a_merge_delays_a_gpu():
