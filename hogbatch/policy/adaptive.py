@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from hogbatch.policy.base import Operation, PolicySettings, WorkerView
-from hogbatch.policy.progress import Load, best_operation, load, with_measured_speed
+from hogbatch.policy.progress import Load, best_operation, load, with_measured_speeds
 
 # Predicted, by which a worker must speed up others to train with them. Where it was less, runs were
 # slower about as often as faster.
@@ -41,9 +41,8 @@ class Adaptive:
 
     def decide(self, workers: Sequence[WorkerView]) -> list[Operation]:
         """The operation of each of `workers` from now on."""
-        pauses = self._settings.rows_between_pauses
-        bounded = map(_without_faster_small_batches, workers)
-        views = [with_measured_speed(worker, pauses) for worker in bounded]
+        bounded = [_without_faster_small_batches(worker) for worker in workers]
+        views = with_measured_speeds(bounded, self._settings.rows_between_pauses)
         known = [index for index, view in enumerate(views) if view.profile]
         selection = Selection([views[index] for index in known], self._settings)
         training = selection.select()

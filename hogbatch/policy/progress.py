@@ -152,8 +152,31 @@ def with_measured_speed(worker: WorkerView, rows_between_pauses: tuple[int, int]
         load(worker, current, pauses).speed * worker.seconds_per_row
         for pauses in (rows_between_pauses, NO_PAUSES)
     )
-    factor = max(slowest, min(1.0, fastest))
-    profile = tuple((rows, factor * taken) for rows, taken in worker.profile)
+    return _slower(worker, max(slowest, min(1.0, fastest)))
+
+
+def with_measured_speeds(
+    workers: Sequence[WorkerView], rows_between_pauses: tuple[int, int]
+) -> list[WorkerView]:
+    """`workers` with profiles that agree with their measured speeds.
+
+    One that has not trained yet is as much slower than predicted as another one of its device is:
+    leases and pauses take time from both.
+    """
+    views = [with_measured_speed(worker, rows_between_pauses) for worker in workers]
+    factors = {
+        view.device: view.profile[0][1] / worker.profile[0][1]
+        for worker, view in zip(workers, views, strict=True)
+        if view is not worker and worker.profile
+    }
+    return [
+        _slower(view, factors.get(view.device, 1.0)) if view is worker else view
+        for worker, view in zip(workers, views, strict=True)
+    ]
+
+
+def _slower(worker: WorkerView, factor: float) -> WorkerView:
+    profile = tuple((rows, factor * seconds) for rows, seconds in worker.profile)
     return replace(worker, profile=profile)
 
 

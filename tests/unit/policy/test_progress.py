@@ -12,6 +12,7 @@ from hogbatch.policy.progress import (
     best_operation,
     load,
     with_measured_speed,
+    with_measured_speeds,
 )
 
 CPU = WorkerView("cpu", teams=4, smallest=1, largest=64, profile=((64, 0.001),))
@@ -119,6 +120,15 @@ def test_a_gpu_whose_last_leases_had_no_pause_is_not_faster_than_measured():
     assert with_measured_speed(merging, PAUSES).profile == GPU.profile
     twice = replace(merging, seconds_per_row=0.5 / unpaused)
     assert with_measured_speed(twice, PAUSES).profile[0][1] == pytest.approx(GPU.profile[0][1] / 2)
+
+
+def test_a_gpu_that_has_not_trained_is_as_much_slower_than_predicted_as_another_one():
+    slow = replace(GPU, batch_size=512, seconds_per_row=3 / load(GPU, Operation(512), NONE).speed)
+    views = with_measured_speeds([slow, GPU, CPU], NONE)
+    expected = [3 * seconds for _, seconds in GPU.profile]
+    for view in views[:2]:
+        assert [seconds for _, seconds in view.profile] == pytest.approx(expected)
+    assert views[2] == CPU
 
 
 def test_without_a_profile_the_speed_of_training_is_used():
