@@ -42,7 +42,7 @@ from hogbatch.workers.compute.measured_batches import MAX_CPU_MODEL_BYTES, measu
 from hogbatch.workers.compute.report import report
 from hogbatch.workers.compute.teams import Teams, computes_together, cut, divide
 from hogbatch.workers.compute.thread_state import ThreadState, copy_slots, thread_state
-from hogbatch.workers.noise import SUMS, NoiseMeter
+from hogbatch.workers.noise import ROWS, SUMS, NoiseMeter
 from hogbatch.workers.session import Post
 from hogbatch.workers.start import parser, run
 
@@ -204,9 +204,10 @@ class CpuEngine:
             pin(cores[0])  # before it allocates anything
         thread, rollbacks = thread_state(self._assignment, number), 0
         loop = self._team_loop(self._teams.members, cores)
+        find = None if self._hashed is None else self._hashed.finding(thread, ROWS)
         if number == 0:
             self._measured.put(self._measure(loop))
-        meter = NoiseMeter(self._assignment, thread, self._teams.count)
+        meter = NoiseMeter(self._assignment, thread, self._teams.count, find)
         while (task := self._ranges.get()) is not None:
             progress, start, stop = task
             lease, noise = progress.lease, None

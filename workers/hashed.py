@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.kernels.contract import UPDATES, Hyper
+from hogbatch.kernels.contract import UPDATES, Floats, Hyper, Rows
 from hogbatch.kernels.cpu.lsh.selection import NeuronFinder
 from hogbatch.workers.compute.assignment import Assignment
-from hogbatch.workers.compute.hash_tables import HashTables
+from hogbatch.workers.compute.hash_tables import Find, HashTables
 from hogbatch.workers.compute.thread_state import ThreadState, thread_state
 
 if TYPE_CHECKING:
@@ -101,6 +101,18 @@ class HashedLayer:
             loop.train(model, finder, inputs, labels, rows, lease, hyper, own, fence, totals)
 
         return loop._replace(train=train)
+
+    def finding(self, thread: ThreadState, batch: int) -> Find:
+        """Return `HashTables.finding`, which may be called while tables are built, compiled."""
+        find = self._tables.finding(thread, batch)
+
+        def active_outputs(x: Floats, rows: Rows) -> NDArray[np.int32]:
+            with self._finder():
+                return find(x, rows)
+
+        fan_in = self._assignment.network.layer_views()[-1].fan_in
+        active_outputs(np.zeros((1, fan_in), np.float32), np.arange(1))
+        return active_outputs
 
     @contextmanager
     def _finder(self) -> Iterator[NeuronFinder]:

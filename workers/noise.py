@@ -10,27 +10,34 @@ square of a row is one of |G|² + tr Σ, where Σ is the covariance of the gradi
 If the optimizer is ADAPTIVE, squares and products are divided by the root of the mean square s of
 each weight's gradient, as steps are. s[k, h] is replaced by r_k c_h / m, from the sums of its rows,
 its columns and all of it, as in Shazeer & Stern 2018, "Adafactor", so that X and D can be divided
-instead. Of a sparse first layer, r, c and m are sums over the features of the measured rows.
+instead. Of a sparse first layer, r, c and m are sums over the features of the measured rows, and of
+a hashed output layer, over their active outputs.
 """
 
 import math
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.data import csr
-from hogbatch.data.batch import Inputs
+from hogbatch.data.batch import Inputs, Labels
+from hogbatch.data.order import take
 from hogbatch.kernels.contract import ADAPTIVE, BIAS_CORRECTED, Floats, Rows
-from hogbatch.kernels.dropout import key_of
+from hogbatch.kernels.dropout import factor, key_of
 from hogbatch.kernels.executor import Executor, Randomness, weights_of
+from hogbatch.kernels.layers import LayerView
 from hogbatch.kernels.reference import NUMPY_KERNELS
 from hogbatch.kernels.reference_losses import quiet
 from hogbatch.wire.messages import Lease
 from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.compute.thread_state import ThreadState
+
+if TYPE_CHECKING:
+    from hogbatch.workers.compute.hash_tables import Find  # imports Numba
 
 SUMS: Final = 5  # see `noise_sums`
 ROWS: Final = 256  # that are measured at once: the information grows with their square
@@ -40,14 +47,29 @@ LARGEST_COST: Final = 0.008  # of the processor time of a thread, for measuring
 SMALLEST: Final = np.finfo(np.float32).tiny
 LARGEST: Final = 1e300
 FIRST_SECONDS: Final = 0.005  # that the first measurement is expected to take
+ALL: Final = slice(None)
+
+
+class MeasuredLayer(NamedTuple):
+    """A layer with its inputs x[B, K] and the gradients grad[B, H] of its outputs."""
+
+    view: LayerView
+    x: Floats
+    grad: Floats
+    inputs: Any = ALL  # the features that the columns of x stand for, if inputs are sparse
+    outputs: Any = ALL  # the outputs that the columns of `grad` stand for, if they are hashed
 
 
 class NoiseMeter:
     """Measures the gradient noise for one thread or team, of which there are `teams`.
 
-    Networks with a hashed output layer or with a backbone are not measured. `clock` returns the
-    seconds of a thread. One that stands still meanwhile, as in rehearsals, lets each measurement
-    take `expected` seconds; else these are the expected ones of the first measurement.
+    Networks with a backbone are not measured. Of a hashed output layer, `find` returns the active
+    outputs of a batch, on which the gradients of its rows depend: an output that is active for the
+    label of one row is a competitor of the labels of the others, so products of two rows of a batch
+    are too low. Those of different batches are not.
+
+    `clock` returns the seconds of a thread. One that stands still meanwhile, as in rehearsals, lets
+    each measurement take `expected` seconds; else these are the expected ones of the first one.
     """
 
     def __init__(
@@ -55,15 +77,17 @@ class NoiseMeter:
         assignment: Assignment,
         thread: ThreadState,
         teams: int,
+        find: "Find | None" = None,
         clock: Callable[[], float] = time.thread_time,
         expected: float = FIRST_SECONDS,
     ) -> None:
         self._assignment, self._model, self._teams = assignment, thread.model, teams
         network, params = assignment.network, thread.model.params
-        left_out = network.backbone is not None or assignment.welcome.lsh is not None
-        self._rows = 0 if left_out else min(ROWS, SCORES // network.outputs)
-        self._views, none = network.layer_views(), params[:0]
-        self._executor = Executor(NUMPY_KERNELS, np, self._views, params, none, none)
+        self._rows = ROWS if find is not None else min(ROWS, SCORES // network.outputs)
+        self._rows = 0 if network.backbone is not None else self._rows
+        self._views, self._find, none = network.layer_views(), find, params[:0]
+        views = self._views if find is None else self._views[:-1]
+        self._executor = Executor(NUMPY_KERNELS, np, views, params, none, none)
         self._clock, self._began, self._spent, self._expected = clock, clock(), 0.0, expected
 
     @quiet
@@ -77,33 +101,86 @@ class NoiseMeter:
         due = LARGEST_COST * (now - self._began) >= self._spent + self._expected
         if not due or len(rows) < FEWEST_ROWS:
             return None
-        sums = noise_sums(self.products(rows).astype(np.float64), self._assignment.train.rows)
+        size = 1 if self._find is None else min(lease.batch_size, len(rows) // 2)
+        products = self.products(rows, size).astype(np.float64)
+        sums = noise_sums(products, self._assignment.train.rows, size)
         self._expected = self._clock() - now or self._expected
         self._spent += self._expected
         return sums if (np.abs(sums) < LARGEST).all() else None
 
     @quiet
-    def products(self, rows: Rows) -> Floats:
-        """The products [B, B] of the gradients of `rows`[B], summed over the layers."""
-        train, (loss, optimizer) = self._assignment.train, self._assignment.kinds
-        dropout, steps = self._assignment.dropout, int(self._model.steps[0])
-        key = dropout and Randomness(dropout.fraction, key_of(dropout.seed, steps + 1))
-        layers = self._executor.output_gradients(train.inputs, train.labels, rows, loss, key)
+    def products(self, rows: Rows, size: int = 1) -> Floats:
+        """The products [B, B] of the gradients of `rows`[B], summed over the layers.
+
+        Each `size` of them are a batch, with its own active outputs if there is a `find`.
+        """
+        _, optimizer = self._assignment.kinds
+        steps = int(self._model.steps[0])
         total = np.zeros((len(rows), len(rows)), np.float32)
-        for view, (x, grad) in zip(self._views, layers, strict=True):
+        for view, x, grad, inputs, outputs in self._layers(rows, size, steps):
             grad *= len(rows)  # from the mean to the loss of each row
-            sparse, features = view == self._views[0] and train.sparse, None
-            if sparse:
-                x, features = touched_columns(train.inputs, rows)
             if optimizer not in ADAPTIVE:
                 total += row_products(x, grad)
                 continue
-            slots, count = self._sums_of_squares(optimizer, steps, shared=sparse)
-            weights, bias = weights_of(view, slots), slots[view.bias :][: view.fan_out]
-            weights = weights.T if view.output_major else weights
-            weights = weights if features is None else weights[features]
+            shared = inputs is not ALL or outputs is not ALL
+            slots, count = self._sums_of_squares(optimizer, steps, shared=shared)
+            weights, bias = weights_of(view, slots), slots[view.bias :][: view.fan_out][outputs]
+            weights = weights[outputs].T if view.output_major else weights[inputs]
             total += np.float32(math.sqrt(count)) * row_products(x, grad, weights, bias)
         return total
+
+    def _layers(self, rows: Rows, size: int, steps: int) -> list[MeasuredLayer]:
+        """The layers of `rows`[B] in the next update after `steps`, without the unused parts."""
+        train, (loss, _) = self._assignment.train, self._assignment.kinds
+        dropout, hashed = self._assignment.dropout, list[MeasuredLayer]()
+        random = dropout and Randomness(dropout.fraction, key_of(dropout.seed, steps + 1))
+        common = loss, train.labels, rows, rows, self._views[-1].width
+        differentiate: Any = partial(NUMPY_KERNELS.loss_gradient, *common)
+        if self._find is not None:
+            differentiate = partial(self._differentiate_active, rows, size, random, hashed)
+        found = self._executor.output_gradients(train.inputs, rows, differentiate, random)
+        layers = [
+            MeasuredLayer(view, *arrays) for view, arrays in zip(self._views, found, strict=False)
+        ]
+        if train.sparse:
+            x, features = touched_columns(train.inputs, rows)
+            layers[0] = layers[0]._replace(x=x, inputs=features)
+        return layers + hashed
+
+    def _differentiate_active(
+        self,
+        rows: Rows,
+        size: int,
+        random: Randomness | None,
+        hashed: list[MeasuredLayer],
+        x: Floats,
+        below: Floats,
+        totals: NDArray[np.float64],
+    ) -> None:
+        """below[B, K] = the gradients of x[B, K]; add the output layer to `hashed`."""
+        assert self._find is not None
+        index, params, (loss, _) = len(self._views) - 1, self._model.params, self._assignment.kinds
+        view, lower = self._views[index], self._views[index - 1]
+        if random is not None:
+            NUMPY_KERNELS.drop(random.fraction, random.key, index - 1, rows, lower.width, x)
+        parts = [slice(start, start + size) for start in range(0, len(rows), size)]
+        active = [self._find(x[part], rows[part]) for part in parts]
+        every = np.unique(np.concatenate(active))
+        grad = np.zeros((len(rows), len(every)), np.float32)
+        for part, own in zip(parts, active, strict=True):
+            weights, each = weights_of(view, params)[own], np.arange(len(rows[part]))
+            scores = x[part] @ weights.T + params[view.bias :][own]
+            slopes = np.zeros_like(scores)
+            if len(own):
+                labels = labels_among(self._assignment.train.labels, rows[part], own)
+                given = loss, labels, each, each, len(own), scores, slopes, totals
+                NUMPY_KERNELS.loss_gradient(*given)
+            slopes *= len(each) / len(rows)  # of the mean over all rows
+            grad[part, np.searchsorted(every, own)] = slopes
+            np.matmul(slopes, weights, out=below[part])
+        NUMPY_KERNELS.activate_backward(lower.activation, x, below)
+        below *= 1.0 if random is None else factor(random.fraction)
+        hashed.append(MeasuredLayer(view, x, grad, outputs=every))
 
     def _sums_of_squares(self, optimizer: int, steps: int, *, shared: bool) -> tuple[Floats, float]:
         """The slots [P] with the squares of gradients, and how many squares each is the sum of."""
@@ -121,6 +198,14 @@ def touched_columns(inputs: Inputs, rows: Rows) -> tuple[Floats, NDArray[np.int3
     x = np.zeros((len(rows), len(features)), np.float32)
     np.add.at(x, (members, columns), inputs.values[positions])
     return x, features
+
+
+def labels_among(labels: Labels, rows: Rows, active: NDArray[np.int32]) -> Labels:
+    """Return the labels of `rows`[B] as positions in active[A], which ascends and has them all."""
+    own = take(labels, rows)
+    if len(own.indptr):
+        return own._replace(indices=np.searchsorted(active, own.indices).astype(np.int32))
+    return own._replace(values=np.searchsorted(active, own.values).astype(np.float32))
 
 
 def row_products(
@@ -145,18 +230,19 @@ def _factor(squares: Any) -> Floats:
     return factor
 
 
-def noise_sums(products: NDArray[np.float64], rows: float) -> NDArray[np.float64]:
+def noise_sums(products: NDArray[np.float64], rows: float, size: int = 1) -> NDArray[np.float64]:
     """Return S, P, and the variances of S, of S and P, and of P, from products[B, B].
 
-    S and P are sums over all pairs of measured rows: of the mean square of their gradients, and of
-    what estimates |G|² without bias. This is the product of both gradients, plus 1 / N of the
-    difference of the two, because G is the gradient of N = `rows` training rows, and a row is not
-    drawn twice in an epoch. The variances are those of the jackknife: row i changes S by s_i and P
-    by 2 p_i. That of P may be up to twice the true one, if it is that of single pairs (Efron &
-    Stein 1981, "The Jackknife Estimate of Variance").
+    S and P are sums over all pairs of measured rows from different batches, which have `size` rows:
+    of the mean square of their gradients, and of what estimates |G|² without bias. This is the
+    product of both gradients, plus 1 / N of the difference of the two, because G is the gradient of
+    N = `rows` training rows, and a row is not drawn twice in an epoch. The variances are those of
+    the jackknife: row i changes S by s_i and P by 2 p_i. That of P may be up to twice the true one,
+    if it is that of single pairs (Efron & Stein 1981, "The Jackknife Estimate of Variance").
     """
-    count, own = len(products), products.diagonal()
-    pairs = products + ((own[:, None] + own) / 2 - products) / rows - np.diag(own)
-    s, p = (count - 1) * own, pairs.sum(axis=1)
+    own, batch = products.diagonal(), np.arange(len(products)) // size
+    apart = batch[:, None] != batch
+    pairs = apart * (products + ((own[:, None] + own) / 2 - products) / rows)
+    s, p = apart.sum(axis=1) * own, pairs.sum(axis=1)
     of_s, of_p = s - s.mean(), 2 * (p - p.mean())
     return np.array([s.sum(), p.sum(), of_s @ of_s, of_s @ of_p, of_p @ of_p])

@@ -6,7 +6,7 @@ is allocated and no value is copied to the host.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -176,22 +176,20 @@ class Executor:
     def output_gradients(
         self,
         inputs: Inputs,
-        labels: Labels,
         rows: Rows,
-        loss: int,
+        differentiate: Callable[[Floats, Operands, NDArray[np.float64]], None],
         random: Randomness | None = None,
     ) -> list[tuple[Operands, Operands]]:
         """Return the inputs x[B, K] and the gradients of the outputs, grad[B, H], of each layer.
 
-        The gradients are of the mean loss of `rows`[B], whose scores must be at most `max_scores`.
-        x of sparse rows is [B, 0]. The arrays are valid until the next call. There is no
-        `backbone`.
+        `differentiate`(outputs, grad, totals) sets those of the last layer, as
+        `Kernels.loss_gradient` does for scores. `rows`[B] must have at most `max_scores` scores. x
+        of sparse rows is [B, 0]. The arrays are valid until the next call. There is no `backbone`.
         """
         space, last = self._forward(inputs, rows, rows, random), len(self._views) - 1
         self._apply(last, space, inputs, rows)
-        totals, width = self._xp.zeros(TOTALS), self._views[last].width
-        found = space.activated[last], space.grads[last], totals
-        self._kernels.loss_gradient(loss, labels, rows, rows, width, *found)
+        totals = self._xp.zeros(TOTALS)
+        differentiate(space.activated[last], space.grads[last], totals)
         self._kernels.forget_not_finite(totals, space.values)
         kept = 1.0 if random is None else float(factor(random.fraction))
         for index in reversed(range(last + 1)):

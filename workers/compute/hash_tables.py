@@ -11,16 +11,20 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.kernels.contract import Floats, Rows
 from hogbatch.kernels.cpu.lsh.functions import FAMILIES, HashFunctions, draw
-from hogbatch.kernels.cpu.lsh.network import HashedThread
+from hogbatch.kernels.cpu.lsh.network import HashedThread, find
 from hogbatch.kernels.cpu.lsh.neurons import hash_neurons
-from hogbatch.kernels.cpu.lsh.selection import NeuronFinder, SelectionRule, scratch
-from hogbatch.kernels.cpu.lsh.sketches import empty_sketches
+from hogbatch.kernels.cpu.lsh.selection import HashedRows, NeuronFinder, SelectionRule, scratch
+from hogbatch.kernels.cpu.lsh.sketches import WORDS, empty_sketches
 from hogbatch.kernels.cpu.lsh.tables import clear, empty_tables, insert
 from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.compute.thread_state import ThreadState
 
 UNKNOWN = -(2**62)  # updates of other workers: less than any count, so a change is assumed
+
+# Returns the active outputs [A] of rows[B] of the training set with the inputs x[B, K], ascending.
+Find = Callable[[Floats, Rows], NDArray[np.int32]]
 
 # Calls a function with ranges [first, last) that divide [0, count), in any order or in parallel.
 RunParts = Callable[[Callable[[int, int], None], int], None]
@@ -46,6 +50,7 @@ class HashTables:
         lsh = assignment.welcome.lsh
         assert lsh is not None, "a hashed output layer needs the settings of its hash tables"
         self._lsh, self._worker, self._model = lsh, assignment.welcome.worker, assignment.model
+        self._labels = assignment.train.labels
         layer, weight = assignment.network.layers[-1], assignment.network.tensors()[-2]
         self._fan_in, self._neurons = layer.fan_in, layer.width
         stop = weight.offset + weight.stored[0] * weight.stored[1]
@@ -108,6 +113,23 @@ class HashTables:
         model: it marks no output as changed, and draws none of the random numbers of `thread`.
         """
         return self._new_thread(thread, batch, self._changed.copy())
+
+    def finding(self, thread: ThreadState, batch: int) -> Find:
+        """Return a function for batches of up to `batch` rows, which looks up in the current set.
+
+        It draws none of the random numbers of `thread`.
+        """
+        own, tables = self.measuring_thread(thread, batch), self._lsh.tables
+        space = HashedRows(*(np.empty((batch, width), np.int32) for width in (tables, WORDS)))
+
+        def active_outputs(x: Floats, rows: Rows) -> NDArray[np.int32]:
+            active = np.empty(self._neurons + 1, np.int32)  # `select` writes behind the last one
+            batch = self._sets[self.current], x, self._labels, rows
+            active = active[: find(*batch, own, space, active)]
+            own.place[active] = -1
+            return np.sort(active)
+
+        return active_outputs
 
     def _new_thread(
         self, thread: ThreadState, batch: int, changed: NDArray[np.uint8]

@@ -197,7 +197,9 @@ class RehearsedCpu(SimulatedEngine):
             own = self._model.thread(assignment, number, tables, team=members > 1)
             begin = self._first + number * members
             threads = range(begin, begin + members)
-            meter = NoiseMeter(assignment, own.state, count, lambda: host.now, self._measuring)
+            find = None if tables is None else tables.finding(own.state, ROWS)
+            given = assignment, own.state, count, find
+            meter = NoiseMeter(*given, lambda: host.now, self._measuring)
             self._idle.append(_SimulatedTeam(threads, own, meter))
         return startup, Ready(self._profile(), teams=count, members=members)
 

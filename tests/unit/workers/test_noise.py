@@ -9,12 +9,14 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from hogbatch.kernels.contract import ADAPTIVE, BIAS_CORRECTED, SGD, TOTALS, Hyper
-from hogbatch.kernels.executor import Executor, corrected
+from hogbatch.kernels.dropout import key_of
+from hogbatch.kernels.executor import Executor, Randomness, corrected
 from hogbatch.kernels.reference import NUMPY_KERNELS
 from hogbatch.wire.messages import Done
 from hogbatch.workers import noise
 from hogbatch.workers.compute.thread_state import thread_state
 from hogbatch.workers.cpu import CpuEngine
+from hogbatch.workers.hashed import HashedLayer
 from hogbatch.workers.noise import FEWEST_ROWS, NoiseMeter, noise_sums
 from tests.support.assignments import assignment, examples, wide
 from tests.support.gpu_engine_driver import lease
@@ -22,7 +24,9 @@ from tests.support.pairs import pairs
 from tests.unit.workers.conftest import WITHIN_S
 
 ROWS, BATCH, STEPS = 100, 10, 3
-KINDS = "dense", "deep", "sparse", "linear", "several", "wide"
+KINDS = "dense", "deep", "sparse", "linear", "several", "wide", "hashed", "hashed deep"
+HASHED = {"most": 5, "random": 2}  # so few that most outputs are not active
+INACTIVE = -1e9  # a bias with which softmax gives an output neither probability nor gradient
 NONE = np.zeros(0)
 
 
@@ -38,6 +42,12 @@ def given(kind, optimizer="sgd", rows=ROWS):
     if kind == "wide":
         made = wide(optimizer=optimizer)
         made = replace(made, welcome=msgspec.structs.replace(made.welcome, lsh=None))
+    if kind.startswith("hashed"):
+        deep, inputs = kind == "hashed deep", {"sparse": kind == "hashed"}
+        made = wide(hidden=(8, 6) if deep else (8,), optimizer=optimizer, **inputs, **HASHED)
+        made = replace(
+            made, welcome=msgspec.structs.replace(made.welcome, dropout=0.2 if deep else 0.0)
+        )
     train(made, STEPS)
     return made
 
@@ -55,27 +65,43 @@ def train(made, steps, rate=0.01):
 
 
 def meter_of(made, teams=1):
-    found = NoiseMeter(made, thread_state(made, 0), teams)
+    thread, find = thread_state(made, 0), None
+    if made.welcome.lsh is not None:
+        layer = HashedLayer(made, lambda *_: None, 1, pytest.fail)
+        layer.start()
+        find = layer.finding(thread, made.train.rows)
+    found = NoiseMeter(made, thread, teams, find)
     found._began = -1e9
     return found
 
 
-def row_gradients(made):
+def row_gradients(made, inactive):
     """The gradient of each row [rows, P], in double precision, from an SGD step with that row.
 
-    The step is short, so that no row is bounded (`contract.FURTHEST`).
+    The step is short, so that no row is bounded (`contract.FURTHEST`). `inactive` are the outputs
+    that are not active for each row.
     """
     found, short, (loss, _) = [], Hyper(1e-4, 0.0, 0.0, 0.0, 0.0), made.kinds
+    start, views, dropout = (
+        made.model.params.astype(np.float64),
+        made.network.layer_views(),
+        made.dropout,
+    )
+    random = dropout and Randomness(
+        dropout.fraction, key_of(dropout.seed, int(made.model.steps[0]) + 1)
+    )
     for row in range(made.train.rows):
-        params = made.model.params.astype(np.float64)
-        executor = Executor(NUMPY_KERNELS, np, made.network.layer_views(), params, NONE, NONE)
+        params, bias = start.copy(), views[-1].bias + inactive[row]
+        params[bias] = INACTIVE
+        executor = Executor(NUMPY_KERNELS, np, views, params, NONE, NONE)
         batch = made.train.inputs, made.train.labels, np.array([row]), loss, SGD, short
-        executor.train_batch(*batch, np.zeros(TOTALS))
-        found.append((made.model.params - params) / short.rate)
+        executor.train_batch(*batch, np.zeros(TOTALS), random=random)
+        params[bias] = start[bias]
+        found.append((start - params) / short.rate)
     return np.array(found)
 
 
-def mean_squares(made, teams):
+def mean_squares(made, teams, inactive):
     """What the squares of gradients are divided by the root of [P], each layer factored."""
     _, optimizer = made.kinds
     if optimizer not in ADAPTIVE:
@@ -85,6 +111,10 @@ def mean_squares(made, teams):
     if optimizer in BIAS_CORRECTED:
         mean = made.model.second / (1 - made.hyper(0.0).beta2 ** steps)
     mean = mean.astype(np.float64)
+    last = made.network.layer_views()[-1]
+    for output in inactive:
+        mean[last.bias + output] = 0
+        mean[last.weights + output * last.fan_in :][: last.fan_in] = 0
     out = mean.copy()
     for index, view in enumerate(made.network.layer_views()):
         cells = slice(view.weights, view.weights + view.fan_in * view.fan_out)
@@ -92,35 +122,50 @@ def mean_squares(made, teams):
         weights = mean[cells].reshape(shape[::-1] if view.output_major else shape)
         joined = np.vstack([weights.T if view.output_major else weights, mean[bias]])
         product = np.outer(joined.sum(1), joined.sum(0)) / max(joined.sum(), 1e-30)
-        if index == 0 and made.train.sparse:  # its slots are those of all threads
+        hashed = view == last and made.welcome.lsh is not None
+        if hashed or (index == 0 and made.train.sparse):  # its slots are those of all threads
             product /= teams
         out[bias] = product[-1]
         out[cells] = (product[:-1].T if view.output_major else product[:-1]).ravel()
     return out
 
 
-def exact_products(made, teams=1):
-    squares = mean_squares(made, teams)
+def exact_products(made, teams=1, active=None):
+    """`active` are the active outputs of each row; None: all outputs."""
+    every, rows = np.arange(made.network.outputs), made.train.rows
+    active = [every] * rows if active is None else active
+    inactive = [np.setdiff1d(every, outputs) for outputs in active]
+    squares = mean_squares(made, teams, np.setdiff1d(every, np.concatenate(active)))
     known = squares > 0
-    gradients = row_gradients(made)[:, known] / squares[known] ** 0.25
+    gradients = row_gradients(made, inactive)[:, known] / squares[known] ** 0.25
     return gradients @ gradients.T
 
 
 @pairs(kind=KINDS, optimizer=("sgd", "momentum", "adagrad", "adam"))
 def test_the_products_are_those_of_the_gradients_of_all_rows(kind, optimizer):
     """Finds a wrong layer, bias, weight, slot or scale."""
-    made = given(kind, optimizer)
-    found = meter_of(made).products(np.arange(made.train.rows))
-    exact = exact_products(made)
-    assert_allclose(found, exact, rtol=2e-3, atol=2e-3 * np.abs(exact).mean())
+    compare_with_exact_products(given(kind, optimizer))
 
 
-@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("kind", ["dense", "sparse", "hashed"])
 def test_slots_of_one_of_several_teams_have_fewer_squares(kind):
-    made = given(kind, "adagrad")
-    found = meter_of(made, teams=4).products(np.arange(ROWS))
-    exact = exact_products(made, teams=4)
+    compare_with_exact_products(given(kind, "adagrad"), teams=4)
+
+
+def compare_with_exact_products(made, teams=1):
+    meter, batches = meter_of(made, teams), []
+    if made.welcome.lsh is not None:
+        find = meter._find
+        meter._find = lambda *batch: batches.append(find(*batch)) or batches[-1]
+    found = meter.products(np.arange(made.train.rows), BATCH)
+    active = [outputs for outputs in batches for _ in range(BATCH)]
+    exact = exact_products(made, teams, active or None)
+    assert exact.any()
     assert_allclose(found, exact, rtol=2e-3, atol=2e-3 * np.abs(exact).mean())
+    if active:
+        assert len(active) == made.train.rows
+        assert len(np.unique(np.concatenate(active))) < made.network.outputs
+        assert len({tuple(outputs) for outputs in batches}) > 1
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
@@ -181,12 +226,21 @@ def test_measuring_takes_a_fraction_of_the_time_of_training():
     assert meter.measure(lease(stop=ROWS), 0) is None, "it has taken its share"
 
 
+def test_products_of_rows_of_the_same_batch_are_left_out():
+    random, size, count = np.random.default_rng(0), 4, 20
+    gradients = random.normal(size=(count, 30)) + 1
+    squares, products, *_ = noise_sums(gradients @ gradients.T, np.inf, size)
+    batches = gradients.reshape(-1, size, 30)
+    sums = batches.sum(1)
+    assert products == pytest.approx((sums.sum(0) ** 2).sum() - (sums**2).sum())
+    assert squares == pytest.approx((count - size) * (gradients**2).sum())
+
+
 def test_too_few_rows_are_not_measured():
     made = given("dense")
     meter = meter_of(made)
     assert meter.measure(lease(stop=ROWS), ROWS - FEWEST_ROWS) is not None
     assert meter.measure(lease(stop=ROWS), ROWS - FEWEST_ROWS + 1) is None
-    assert meter_of(wide()).measure(lease(stop=60), 0) is None, "its outputs are hashed"
 
 
 def test_what_is_not_finite_is_not_reported():

@@ -117,13 +117,15 @@ def by_column(labels, rows, column, space):
 
 
 @kernel
-def find(finder, x, labels, rows, space):
-    """Fill `space.active` with the active outputs for `rows`[B] of x[B, K]; return their number."""
-    hashed = HashedRows(space.hashed.codes[: rows.shape[0]], space.hashed.sketches[: rows.shape[0]])
+def find(finder, x, labels, rows, thread, space, active):
+    """Fill `active` with the active outputs for `rows`[B] of x[B, K]; return their number.
+
+    `space` are HashedRows for at least B rows; `thread` and `active` are those of `select`.
+    """
+    hashed = HashedRows(space.codes[: rows.shape[0]], space.sketches[: rows.shape[0]])
     hash_rows(finder.functions, x, hashed.codes)
     hash_rows(finder.sketches.functions, x, hashed.sketches)
-    thread = space.thread
-    return select(finder, hashed, labels, rows, thread.space, thread.place, space.active)
+    return select(finder, hashed, labels, rows, thread.space, thread.place, active)
 
 
 @inlined
@@ -131,7 +133,8 @@ def score_active(model, finder, x, labels, rows, lease, space, totals):
     """Find and score the active outputs of a batch; pass the gradient of its loss down."""
     hidden, size, kept = model.table.shape[0] - 1, rows.shape[0], space.hidden
     place = space.thread.place
-    count = space.count[0] = find(finder, x, labels, rows, space)
+    found = space.thread, space.hashed, space.active
+    count = space.count[0] = find(finder, x, labels, rows, *found)
     model.steps[0] += 1  # racy like the weights; only Adam's bias correction reads it
     space.number[0] = model.steps[0]
     totals[ROWS] += size
