@@ -207,7 +207,7 @@ class CpuEngine:
         find = None if self._hashed is None else self._hashed.finding(thread, ROWS)
         if number == 0:
             self._measured.put(self._measure(loop))
-        meter = NoiseMeter(self._assignment, thread, self._teams.count, find)
+        meter = NoiseMeter(self._assignment, thread.model, self._teams.count, find)
         while (task := self._ranges.get()) is not None:
             progress, start, stop = task
             lease, noise = progress.lease, None

@@ -23,6 +23,7 @@ from hogbatch.store.scan import first_not_finite
 from hogbatch.wire.messages import Lease
 from hogbatch.workers.compute.merge_interval import IntervalTimes, MergeCost
 from hogbatch.workers.compute.report import report
+from hogbatch.workers.noise import NoiseMeter
 from hogbatch.workers.replica import Replica
 from hogbatch.workers.session import Post
 from hogbatch.workers.transfers import Transfers
@@ -134,6 +135,7 @@ class ReplicaExchange:
         self._replica, self._model, self._fence = replica, model, fence
         self._damping, self._observe = damping, observe
         self._post = post
+        self._meter: NoiseMeter | None = None
         self._jobs: queue.SimpleQueue[_PendingMerge] = queue.SimpleQueue()
         self.outcomes: queue.SimpleQueue[_Outcome | Exception] = queue.SimpleQueue()
         self.pending = False  # whether `wait` has to wait for `outcomes`
@@ -143,7 +145,9 @@ class ReplicaExchange:
         # Updates by other workers that the fetched parameters and the replica contain.
         self._fetched = self._based_on = 0
 
-    def start(self) -> None:
+    def start(self, meter: NoiseMeter | None = None) -> None:
+        """Exchange in a new thread, which measures the gradient noise with `meter`."""
+        self._meter = meter
         threading.Thread(target=run_steps, args=(self.steps(),), daemon=True).start()
 
     # Called by the training thread ----------------------------------------------------------
@@ -272,12 +276,15 @@ class ReplicaExchange:
         now = self._replica.device.host_time()
         seconds = now - max(progress.began, self._reported_at)
         self._reported_at = now
-        merges = max(1, int(progress.totals[UPDATES]))
+        merges, lease = max(1, int(progress.totals[UPDATES])), progress.lease
+        # The replica has not been trained on the rows that follow, or the model does not show it.
+        noise = None if self._meter is None else self._meter.measure(lease, lease.stop)
         message = report(
-            progress.lease,
+            lease,
             progress.totals,
             seconds,
             progress.rows,
+            noise=None if noise is None else tuple(noise.tolist()),
             staleness=progress.total_staleness / merges,
             refused=progress.refused,
             too_large=progress.too_large,

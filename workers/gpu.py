@@ -29,6 +29,7 @@ from hogbatch.workers.compute.assignment import Assignment, run_sizes
 from hogbatch.workers.compute.device_profile import Profile
 from hogbatch.workers.compute.merge_interval import MergeCost, MergeInterval
 from hogbatch.workers.exchange import run_steps
+from hogbatch.workers.noise import ReplicaNoiseMeter
 from hogbatch.workers.pipeline import Pipeline, choose_exchange
 from hogbatch.workers.profile import profile
 from hogbatch.workers.session import Post
@@ -94,7 +95,7 @@ class GpuEngine:
         self._merge_interval = self._choose_exchange()
         rest = assignment, self._merge_interval, self._post
         self._pipeline = Pipeline(self._jobs, self._trainer, *rest)
-        self._pipeline.exchange.start()
+        self._pipeline.exchange.start(ReplicaNoiseMeter(assignment, self._replica))
 
     def _choose_exchange(self) -> MergeInterval:
         """Choose which parameters a merge transfers, and measure how long it takes."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.kernels.contract import UPDATES, Floats, Hyper, Rows
+from hogbatch.kernels.contract import UPDATES, Hyper
 from hogbatch.kernels.cpu.lsh.selection import NeuronFinder
 from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.compute.hash_tables import Find, HashTables
@@ -104,15 +104,10 @@ class HashedLayer:
 
     def finding(self, thread: ThreadState, batch: int) -> Find:
         """Return `HashTables.finding`, which may be called while tables are built, compiled."""
-        find = self._tables.finding(thread, batch)
-
-        def active_outputs(x: Floats, rows: Rows) -> NDArray[np.int32]:
-            with self._finder():
-                return find(x, rows)
-
+        find = self._tables.finding(thread, batch, self._finder)
         fan_in = self._assignment.network.layer_views()[-1].fan_in
-        active_outputs(np.zeros((1, fan_in), np.float32), np.arange(1))
-        return active_outputs
+        find(np.zeros((1, fan_in), np.float32), np.arange(1))
+        return find
 
     @contextmanager
     def _finder(self) -> Iterator[NeuronFinder]:

@@ -18,7 +18,7 @@ import math
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,10 +34,7 @@ from hogbatch.kernels.reference import NUMPY_KERNELS
 from hogbatch.kernels.reference_losses import quiet
 from hogbatch.wire.messages import Lease
 from hogbatch.workers.compute.assignment import Assignment
-from hogbatch.workers.compute.thread_state import ThreadState
-
-if TYPE_CHECKING:
-    from hogbatch.workers.compute.hash_tables import Find  # imports Numba
+from hogbatch.workers.replica import Replica
 
 SUMS: Final = 5  # see `noise_sums`
 ROWS: Final = 256  # that are measured at once: the information grows with their square
@@ -63,10 +60,10 @@ class MeasuredLayer(NamedTuple):
 class NoiseMeter:
     """Measures the gradient noise for one thread or team, of which there are `teams`.
 
-    Networks with a backbone are not measured. Of a hashed output layer, `find` returns the active
-    outputs of a batch, on which the gradients of its rows depend: an output that is active for the
-    label of one row is a competitor of the labels of the others, so products of two rows of a batch
-    are too low. Those of different batches are not.
+    `model` is a ModelView. Networks with a backbone are not measured, nor are those with a hashed
+    output layer without `find`. That returns the active outputs of a batch, on which the gradients
+    of its rows depend: the label of one row is a competitor in all others, so products of two rows
+    of a batch are too low. Those of different batches are not.
 
     `clock` returns the seconds of a thread. One that stands still meanwhile, as in rehearsals, lets
     each measurement take `expected` seconds; else these are the expected ones of the first one.
@@ -75,19 +72,21 @@ class NoiseMeter:
     def __init__(
         self,
         assignment: Assignment,
-        thread: ThreadState,
-        teams: int,
-        find: "Find | None" = None,
+        model: Any,
+        teams: int = 1,
+        find: Callable[[Floats, Rows], NDArray[np.int32]] | None = None,
         clock: Callable[[], float] = time.thread_time,
         expected: float = FIRST_SECONDS,
     ) -> None:
-        self._assignment, self._model, self._teams = assignment, thread.model, teams
-        network, params = assignment.network, thread.model.params
-        self._rows = ROWS if find is not None else min(ROWS, SCORES // network.outputs)
-        self._rows = 0 if network.backbone is not None else self._rows
-        self._views, self._find, none = network.layer_views(), find, params[:0]
+        self._assignment, self._model, self._teams = assignment, model, teams
+        network, none, hashed = assignment.network, model.params[:0], assignment.welcome.lsh
+        left_out = network.backbone is not None or (hashed is not None and find is None)
+        most = min(ROWS, SCORES // network.outputs) if find is None else ROWS
+        self._rows = 0 if left_out else most
+        self._views, self._find = network.layer_views(), find
+        self._corrected = assignment.kinds[1] in BIAS_CORRECTED
         views = self._views if find is None else self._views[:-1]
-        self._executor = Executor(NUMPY_KERNELS, np, views, params, none, none)
+        self._executor = Executor(NUMPY_KERNELS, np, views, model.params, none, none)
         self._clock, self._began, self._spent, self._expected = clock, clock(), 0.0, expected
 
     @quiet
@@ -114,16 +113,15 @@ class NoiseMeter:
 
         Each `size` of them are a batch, with its own active outputs if there is a `find`.
         """
-        _, optimizer = self._assignment.kinds
         steps = int(self._model.steps[0])
+        squares = self._squares(steps) if self._assignment.kinds[1] in ADAPTIVE else None
         total = np.zeros((len(rows), len(rows)), np.float32)
         for view, x, grad, inputs, outputs in self._layers(rows, size, steps):
             grad *= len(rows)  # from the mean to the loss of each row
-            if optimizer not in ADAPTIVE:
+            if squares is None:
                 total += row_products(x, grad)
                 continue
-            shared = inputs is not ALL or outputs is not ALL
-            slots, count = self._sums_of_squares(optimizer, steps, shared=shared)
+            slots, count = squares[inputs is not ALL or outputs is not ALL]
             weights, bias = weights_of(view, slots), slots[view.bias :][: view.fan_out][outputs]
             weights = weights[outputs].T if view.output_major else weights[inputs]
             total += np.float32(math.sqrt(count)) * row_products(x, grad, weights, bias)
@@ -139,9 +137,7 @@ class NoiseMeter:
         if self._find is not None:
             differentiate = partial(self._differentiate_active, rows, size, random, hashed)
         found = self._executor.output_gradients(train.inputs, rows, differentiate, random)
-        layers = [
-            MeasuredLayer(view, *arrays) for view, arrays in zip(self._views, found, strict=False)
-        ]
+        layers = list(map(MeasuredLayer, self._views, *zip(*found, strict=True)))
         if train.sparse:
             x, features = touched_columns(train.inputs, rows)
             layers[0] = layers[0]._replace(x=x, inputs=features)
@@ -182,13 +178,34 @@ class NoiseMeter:
         below *= 1.0 if random is None else factor(random.fraction)
         hashed.append(MeasuredLayer(view, x, grad, outputs=every))
 
-    def _sums_of_squares(self, optimizer: int, steps: int, *, shared: bool) -> tuple[Floats, float]:
-        """The slots [P] with the squares of gradients, and how many squares each is the sum of."""
+    def _squares(self, steps: int) -> tuple[tuple[Floats, float], tuple[Floats, float]]:
+        """The slots [P] with the squares of gradients, and how many squares each is the sum of.
+
+        The first ones are of this team, the second ones are shared by all teams.
+        """
         model = self._model
-        if optimizer in BIAS_CORRECTED:
-            own, count = model.own_second, 1.0 - self._assignment.hyper(0.0).beta2 ** steps
-            return (model.second, count) if shared else (own, count)
-        return (model.first, steps) if shared else (model.own_first, steps / self._teams)
+        if self._corrected:
+            count = 1.0 - self._assignment.hyper(0.0).beta2 ** steps
+            return (model.own_second, count), (model.second, count)
+        return (model.own_first, steps / self._teams), (model.first, steps)
+
+
+class ReplicaNoiseMeter(NoiseMeter):
+    """Measures for a GPU worker: on the host, with the shared parameters and the replica's slots.
+
+    The slots are copied from the device by the thread that measures, while it trains.
+    """
+
+    def __init__(self, assignment: Assignment, replica: Replica) -> None:
+        super().__init__(assignment, assignment.model, clock=time.perf_counter)
+        self._replica = replica
+
+    def _squares(self, steps: int) -> tuple[tuple[Floats, float], tuple[Floats, float]]:
+        steps, slots = self._replica.steps, self._replica.slots[self._corrected]
+        host = np.empty(slots.shape, slots.dtype)
+        self._replica.device.to_host(slots, host)
+        own = host, 1.0 - self._assignment.hyper(0.0).beta2 ** steps if self._corrected else steps
+        return own, own
 
 
 def touched_columns(inputs: Inputs, rows: Rows) -> tuple[Floats, NDArray[np.int32]]:

@@ -6,6 +6,7 @@ private to a worker, so that a worker that dies leaves no half-built tables to o
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ UNKNOWN = -(2**62)  # updates of other workers: less than any count, so a change
 
 # Returns the active outputs [A] of rows[B] of the training set with the inputs x[B, K], ascending.
 Find = Callable[[Floats, Rows], NDArray[np.int32]]
+Using = Callable[[], AbstractContextManager[object]]
 
 # Calls a function with ranges [first, last) that divide [0, count), in any order or in parallel.
 RunParts = Callable[[Callable[[int, int], None], int], None]
@@ -114,18 +116,19 @@ class HashTables:
         """
         return self._new_thread(thread, batch, self._changed.copy())
 
-    def finding(self, thread: ThreadState, batch: int) -> Find:
+    def finding(self, thread: ThreadState, batch: int, using: Using = nullcontext) -> Find:
         """Return a function for batches of up to `batch` rows, which looks up in the current set.
 
-        It draws none of the random numbers of `thread`.
+        It draws none of the random numbers of `thread`. It uses the set in a context of `using`.
         """
         own, tables = self.measuring_thread(thread, batch), self._lsh.tables
         space = HashedRows(*(np.empty((batch, width), np.int32) for width in (tables, WORDS)))
 
         def active_outputs(x: Floats, rows: Rows) -> NDArray[np.int32]:
             active = np.empty(self._neurons + 1, np.int32)  # `select` writes behind the last one
-            batch = self._sets[self.current], x, self._labels, rows
-            active = active[: find(*batch, own, space, active)]
+            with using():
+                batch = self._sets[self.current], x, self._labels, rows
+                active = active[: find(*batch, own, space, active)]
             own.place[active] = -1
             return np.sort(active)
 

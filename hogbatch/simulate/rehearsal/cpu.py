@@ -198,7 +198,7 @@ class RehearsedCpu(SimulatedEngine):
             begin = self._first + number * members
             threads = range(begin, begin + members)
             find = None if tables is None else tables.finding(own.state, ROWS)
-            given = assignment, own.state, count, find
+            given = assignment, own.state.model, count, find
             meter = NoiseMeter(*given, lambda: host.now, self._measuring)
             self._idle.append(_SimulatedTeam(threads, own, meter))
         return startup, Ready(self._profile(), teams=count, members=members)

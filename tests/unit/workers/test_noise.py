@@ -11,15 +11,17 @@ from numpy.testing import assert_allclose, assert_array_equal
 from hogbatch.kernels.contract import ADAPTIVE, BIAS_CORRECTED, SGD, TOTALS, Hyper
 from hogbatch.kernels.dropout import key_of
 from hogbatch.kernels.executor import Executor, Randomness, corrected
+from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.kernels.reference import NUMPY_KERNELS
 from hogbatch.wire.messages import Done
 from hogbatch.workers import noise
 from hogbatch.workers.compute.thread_state import thread_state
 from hogbatch.workers.cpu import CpuEngine
 from hogbatch.workers.hashed import HashedLayer
-from hogbatch.workers.noise import FEWEST_ROWS, NoiseMeter, noise_sums
+from hogbatch.workers.noise import FEWEST_ROWS, NoiseMeter, ReplicaNoiseMeter, noise_sums
+from hogbatch.workers.trainer import Trainer
 from tests.support.assignments import assignment, examples, wide
-from tests.support.gpu_engine_driver import lease
+from tests.support.gpu_engine_driver import Rehearsal, lease
 from tests.support.pairs import pairs
 from tests.unit.workers.conftest import WITHIN_S
 
@@ -70,7 +72,7 @@ def meter_of(made, teams=1):
         layer = HashedLayer(made, lambda *_: None, 1, pytest.fail)
         layer.start()
         find = layer.finding(thread, made.train.rows)
-    found = NoiseMeter(made, thread, teams, find)
+    found = NoiseMeter(made, thread.model, teams, find)
     found._began = -1e9
     return found
 
@@ -218,7 +220,7 @@ def test_the_noise_scale_grows_while_the_loss_falls():
 
 def test_measuring_takes_a_fraction_of_the_time_of_training():
     made = given("dense")
-    meter = NoiseMeter(made, thread_state(made, 0), 1)
+    meter = NoiseMeter(made, thread_state(made, 0).model)
     assert meter.measure(lease(stop=ROWS), 0) is None, "before any training"
     meter._began -= 1.01 * noise.FIRST_SECONDS / noise.LARGEST_COST
     assert meter.measure(lease(stop=ROWS), 0) is not None
@@ -264,6 +266,32 @@ def test_a_worker_reports_what_it_has_measured_and_trains_as_without(threads, mo
             assert isinstance(done, Done), done
         engine.close()
         found.append((done.noise, made.model.params.copy()))
+    (without, params), (measured, same) = found
+    assert without is None and measured[0] > 0 and len(measured) == noise.SUMS
+    assert_array_equal(params, same)
+
+
+@pytest.mark.parametrize(("kind", "optimizer"), [("sparse", "adagrad"), ("deep", "adam")])
+def test_a_gpu_worker_measures_what_a_cpu_thread_with_the_same_slots_does(kind, optimizer):
+    made = given(kind, optimizer)
+    trainer = Trainer(HostDevice(), made)
+    of_thread = meter_of(made).measure(lease(stop=ROWS), 0)
+    of_replica = ReplicaNoiseMeter(made, trainer.replica)
+    of_replica._began = -1e9
+    for squares in (made.model.first, made.model.second):
+        squares[:] = np.nan  # those of CPU workers
+    assert_allclose(of_replica.measure(lease(stop=ROWS), 0), of_thread, rtol=1e-5)
+
+
+def test_a_gpu_worker_reports_what_it_has_measured_and_trains_as_without(monkeypatch):
+    found, half = [], ROWS // 4
+    for cost in (0.0, 1e9):
+        monkeypatch.setattr(noise, "LARGEST_COST", cost)
+        made = given("dense", "adagrad")
+        leases = [lease(0, half), lease(half, ROWS, number=2)]
+        first, last = Rehearsal(made, leases).hear(2)
+        assert last.noise is None, "no rows follow"
+        found.append((first.noise, made.model.params.copy()))
     (without, params), (measured, same) = found
     assert without is None and measured[0] > 0 and len(measured) == noise.SUMS
     assert_array_equal(params, same)
