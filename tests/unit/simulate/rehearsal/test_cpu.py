@@ -208,14 +208,14 @@ def test_a_team_waits_for_a_thread_that_shares_its_core():
         assert 7 * ROW_S < at < 11 * ROW_S
 
 
-@pytest.mark.parametrize("members", [1, 2])
-def test_threads_measure_the_gradient_noise_before_leases(monkeypatch, members):
+@pytest.mark.parametrize(("kind", "members"), [("dense", 1), ("dense", 2), ("hashed", 1)])
+def test_threads_measure_the_gradient_noise_before_leases(monkeypatch, kind, members):
     """It takes simulated time, which is not that of the leases, and changes no parameter."""
     monkeypatch.setattr(noise, "FEWEST_ROWS", 10)
     found = []
     for cost in (0.0, 1e9):
         monkeypatch.setattr(noise, "LARGEST_COST", cost)
-        driver = Driver(threads=members, members=members)
+        driver = Driver(kind, threads=members, members=members)
         driver.submit(0, 20)
         driver.submit(20, 40, lease=2)
         driver.host.run()
