@@ -12,7 +12,7 @@ import numpy as np
 from hogbatch.config.sets import SetName
 from hogbatch.data import csr
 from hogbatch.data.batch import Examples, Inputs, Labels
-from hogbatch.data.later import require_memory_for_copy
+from hogbatch.data.facts import require_memory_for_copy
 from hogbatch.data.load import LoadedData
 from hogbatch.data.order import RowNumbers, fold_numbers, take
 from hogbatch.data.scale import scaled

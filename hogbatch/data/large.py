@@ -10,7 +10,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from hogbatch.data.later import Fitted, rows_like
+from hogbatch.data.facts import Fitted
+from hogbatch.data.later import rows_like
 from hogbatch.data.load import LoadedData, load, prepare
 from hogbatch.data.pieces import PIECE_BYTES
 from hogbatch.data.raw import ReadOptions

@@ -4,50 +4,33 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from hogbatch.data import csr
-from hogbatch.data.batch import Examples, RawInputs
 from hogbatch.data.cache import DataCache
-from hogbatch.data.encode import Encoding, encode
+from hogbatch.data.facts import Fitted
 from hogbatch.data.pieces import is_large
 from hogbatch.data.raw import Columns, RawSet, ReadOptions
 from hogbatch.data.readers import large_file, pieces_of, read_as, read_together
 from hogbatch.data.samples import SAMPLES
-from hogbatch.data.scale import Scaler, scaled
 from hogbatch.data.source import Source, is_standard_input
-from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.errors import DataError
-from hogbatch.machine.budget import require
 from hogbatch.machine.printable import plural, printable
-
-INT32 = FLOAT32 = 4  # bytes
-SCRATCH = 24  # bytes for each stored value, while sparse rows are copied (see csr.positions)
-
-
-class Fitted(NamedTuple):
-    """How earlier training rows were prepared, so that later rows can be prepared alike."""
-
-    labels: Encoding
-    scaler: Scaler | None
-    table: TableEncoding | None
-    columns: Columns
-    index_base: int | None
-    features: int  # F
 
 
 def rows_like(
     fitted: Fitted, read: Callable[[ReadOptions], RawSet], options: ReadOptions
 ) -> RawSet:
-    """Call `read` with the options for training rows like those on which a model was fitted."""
-    width, columns, base = fitted.features, fitted.columns, fitted.index_base
-    alike = options_for_held_out(options, columns, base, width)
-    lists = fitted.labels.kind == "multilabel"
-    raw = _match_features(read(replace(alike, encoding=fitted.table, lists=lists)), width)
-    expect_labels(raw, columns)
-    return replace(raw, features=width, columns=columns, index_base=base)
+    """Call `read` with the `options` of training rows, changed so that rows are read like those.
+
+    The result is checked and not yet scaled. DataError if there are no labels.
+    """
+    if fitted.columns.position is not None:  # then they contain the label column
+        options = replace(options, label=())
+    raw = _match_features(read(fitted.options(options)), fitted.features)
+    expect_labels(raw, fitted.columns)
+    return raw
 
 
 def rows_as(path: str | Path, options: ReadOptions, cache: DataCache | None) -> RawSet:
@@ -124,34 +107,3 @@ def expect_labels(raw: RawSet, columns: Columns) -> None:
             f"{raw.source} has no labels: expected the label column {columns.label!r} of the "
             "training data; if it has a different name, give it with --label"
         )
-
-
-def options_for_held_out(
-    options: ReadOptions, columns: Columns, index_base: int | None, features: int
-) -> ReadOptions:
-    """Options for reading a held-out file of training rows that were read with `options`."""
-    return replace(
-        options,
-        label=options.label if columns.position is None else (),  # else `columns` contains it
-        index_base=index_base,
-        features=features,
-        columns=columns,
-        declared=None,
-        table=None,
-    )
-
-
-def examples_of_held_out(
-    raw: RawSet, encoding: Encoding, scaler: Scaler | None, features: int, *, sparse: bool
-) -> Examples:
-    """The rows of a held-out file, in the form of the training rows with F = `features`."""
-    inputs = csr.to_csr(raw.inputs) if sparse else csr.to_dense(raw.inputs, features)
-    require_memory_for_copy(inputs)
-    return Examples(scaled(inputs, scaler), encode(raw, encoding), features)
-
-
-def require_memory_for_copy(inputs: RawInputs) -> None:
-    """UsageError if there is no memory for a split and scaled float32 copy of `inputs`."""
-    stored = len(inputs.values)
-    size = FLOAT32 * inputs.dense.size + inputs.indptr.nbytes + (INT32 + FLOAT32 + SCRATCH) * stored
-    require(size, "the scaled rows", "use fewer rows")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,18 +19,8 @@ from hogbatch.data.cache import DataCache
 from hogbatch.data.columns import shown_names
 from hogbatch.data.digest import of_arrays
 from hogbatch.data.encode import Encoding, comparable, encode, explain, infer_encoding
-from hogbatch.data.facts import DataFacts
-from hogbatch.data.later import (
-    Fitted,
-    examples_of_held_out,
-    expect_labels,
-    file_of,
-    is_sample,
-    options_for_held_out,
-    require_memory_for_copy,
-    rows_as,
-    rows_like,
-)
+from hogbatch.data.facts import DataFacts, Fitted, require_memory_for_copy
+from hogbatch.data.later import file_of, is_sample, rows_like
 from hogbatch.data.order import Fractions, Groups, RowNumbers, split, take
 from hogbatch.data.raw import DEFAULTS, RawSet, ReadOptions
 from hogbatch.data.readers import read_as
@@ -91,18 +81,7 @@ class LoadedData(DataFacts):
         return np.bincount(self.train.labels.indices, minlength=self.encoding.outputs)
 
 
-HeldOut: TypeAlias = "Callable[[Features], RawSet]"  # reads a set, with features like the others
-
-
-class Features(NamedTuple):
-    """The features of the sets into which the rows of DATA are split."""
-
-    sets: Mapping[SetName, Inputs]
-    width: int  # F
-    scaler: Scaler | None
-    table: TableEncoding | None
-    note: str | None  # for the user
-    values: Mapping[SetName, Values] = MappingProxyType({})  # see `LoadedData`
+HeldOut: TypeAlias = Callable[[Fitted], RawSet]  # reads a set like the training rows
 
 
 def load(
@@ -139,13 +118,10 @@ def load(
     if not raw.features and raw.table is None:
         raise DataError(f"{raw.source}: no row has a feature")
 
-    def read(file: str | Path, features: Features) -> RawSet:
-        own = replace(options, group=None, time=None)  # a file is one set
-        alike = options_for_held_out(own, raw.columns, raw.index_base, features.width)
-        lists = options.lists or raw.label_lists is not None
+    def read(file: str | Path, fitted: Fitted) -> RawSet:
         shape = options.shape or raw.shape
-        alike = replace(alike, encoding=features.table, lists=lists, shape=shape)
-        return rows_as(file, alike, cache)
+        own = replace(options, group=None, time=None, shape=shape)  # a file is one set
+        return rows_like(fitted, partial(read_as, file_of(file, "test"), cache=cache), own)
 
     held_out = {name: partial(read, file) for name, file in files.items()}
     return prepare(raw, held_out, fractions=fractions, scale=scale, **settings)
@@ -181,7 +157,9 @@ def prepare(
     the shape of a row from that in the file; the channels are then scaled instead of the features.
     """
     shape = () if shape_of_rows is None else shape_of_rows(raw.shape)
-    encoding = scale.labels if isinstance(scale, Fitted) else encoding
+    if isinstance(scale, Fitted):
+        encoding, columns, base = scale.labels, scale.columns, scale.index_base
+        raw = replace(raw, features=scale.features, columns=columns, index_base=base)
     kind, transform = None, label_transform if encoding is None else "none"
     if encoding is None:
         encoding = infer_encoding(raw, loss)
@@ -236,7 +214,7 @@ class _LabelledRows:
             given = setting, self.raw.inputs, self.raw.features, self.parts["train"]
             scaler, note = fit(*given, drop_constant=drop_constant, channels=channels)
         sets = {name: scaled(self.raw.inputs, scaler, rows) for name, rows in self.parts.items()}
-        return self._with_features(Features(sets, self.raw.features, scaler, table, note))
+        return self._with_features(sets, scaler, table, note)
 
     def encoded(self, encoding: TableEncoding, targets: NDArray[np.float64] | None) -> LoadedData:
         """The sets with the columns of the table encoded; `targets`: see `targets_of`."""
@@ -247,44 +225,49 @@ class _LabelledRows:
         sets = {name: encoding.transform(table, rows) for name, rows in self.parts.items()}
         if values:
             MeanLabels.of(encoding).put_for_training(sets["train"], values["train"])
-        return self._with_features(Features(sets, encoding.features, None, encoding, None, values))
+        return self._with_features(sets, None, encoding, values=values)
 
-    def _with_features(self, features: Features) -> LoadedData:
-        """The sets with these features, and those that are held out."""
+    def _with_features(
+        self,
+        inputs: Mapping[SetName, Inputs],
+        scaler: Scaler | None,
+        table: TableEncoding | None,
+        note: str | None = None,
+        values: Mapping[SetName, Values] = MappingProxyType({}),
+    ) -> LoadedData:
+        """The sets with these features, and those that are held out; `note` is for the user."""
         raw, encoding, training = self.raw, self.encoding, self.parts["train"]
+        width = raw.features if table is None else table.features
+        fitted = Fitted(encoding, scaler, table, raw.columns, raw.index_base, width)
         sets = {
-            name: Examples(
-                inputs, take(self.labels, self.parts[name], encoding.targets), features.width
-            )
-            for name, inputs in features.sets.items()
+            name: Examples(own, take(self.labels, self.parts[name], encoding.targets), width)
+            for name, own in inputs.items()
         }
-        others = {name: read(features) for name, read in self.held_out.items()}
+        others = {name: read(fitted) for name, read in self.held_out.items()}
         for name, other in others.items():
-            expect_labels(other, raw.columns)
-            scaler, width, sparse = features.scaler, features.width, sets["train"].sparse
-            rows = examples_of_held_out(other, encoding, scaler, width, sparse=sparse)
+            rows = fitted.examples(other, sparse=sets["train"].sparse)
             weights = weighted(rows.labels, other.weights, self.of_class, None)
             sets[name] = replace(rows, labels=weights)
         sets = {name: sets[name] for name in SET_NAMES if name in sets}
         every = (raw, *others.values())
         messages = (message for each in every for message in each.messages)
-        summaries = _summaries(raw, features.table)
+        summaries = _summaries(raw, table)
         if unused := [each.name for each in summaries if each.unused == CONSTANT]:
-            features = features._replace(note=f"not used, {CONSTANT}: {shown_names(unused)}")
+            note = f"not used, {CONSTANT}: {shown_names(unused)}"
         data = LoadedData(
             sets=sets,
             encoding=encoding,
-            scaler=features.scaler,
+            scaler=scaler,
             index_base=raw.index_base,
-            fingerprint=_fingerprint(sets, encoding, features.table),
+            fingerprint=_fingerprint(sets, encoding, table),
             skipped=sum(each.skipped.total for each in every),
-            notes=(*messages, *filter(None, [self.kind, features.note, self.by_group])),
+            notes=(*messages, *filter(None, [self.kind, note, self.by_group])),
             columns=raw.columns,
-            table=features.table,
+            table=table,
             summaries=summaries,
             validation_drawn="validation" in self.parts and raw.groups is None,
-            values=features.values,
-            input_shape=(1, features.width, 1) if raw.table and raw.table.sequence else self.shape,
+            values=values,
+            input_shape=(1, width, 1) if raw.table and raw.table.sequence else self.shape,
             groups=None if raw.groups is None else raw.groups.of_rows(training),
         )
         return self._transformed(data, others)

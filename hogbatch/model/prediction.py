@@ -254,19 +254,15 @@ def _pieces(
 
 
 def _options(model: Model, data: DataFile, *, labels: bool) -> ReadOptions:
-    return ReadOptions(
+    given = ReadOptions(
         label=data.label,
-        index_base=model.index_base,
-        features=model.network.features,
         header=data.header,
-        columns=model.columns,
-        encoding=model.table,
         labels=labels,
-        lists=model.encoding.kind == "multilabel",
         bad_lines=data.bad_lines,
         weight=data.weight,
         shape=model.input_shape,
     )
+    return model.fitted.options(given)
 
 
 def _label(value: Any) -> str:

@@ -16,6 +16,7 @@ from hogbatch.config.losses import LOSSES, Loss
 from hogbatch.data.batch import DoubleInputs, Inputs, RawInputs, count
 from hogbatch.data.csr import to_csr
 from hogbatch.data.encode import Encoding
+from hogbatch.data.facts import Fitted
 from hogbatch.data.memory import expect_ids, expect_in_range, flat_rows
 from hogbatch.data.raw import Columns
 from hogbatch.data.scale import Scaler, scaled
@@ -102,6 +103,12 @@ class Model:
         label, position = self.about.get("label"), self.about.get("label_column")
         where = None if position is None else int(position)
         return Columns(self.feature_names or (), label or None, where)
+
+    @property
+    def fitted(self) -> Fitted:
+        """How the training rows were prepared."""
+        known = self.encoding, self.scaler, self.table, self.columns, self.index_base
+        return Fitted(*known, self.network.features)
 
     def scores(self, inputs: Any, dtype: Any = np.float32) -> NDArray[Any]:
         """Decision values [N, C]; for real labels, in the scale of the standardised targets.

@@ -10,9 +10,10 @@ from hogbatch.config.sets import SET_NAMES, SetName
 from hogbatch.config.train import TrainConfig
 from hogbatch.data.columns import find
 from hogbatch.data.encode import Encoding
+from hogbatch.data.facts import Fitted
 from hogbatch.data.frames import table_of, without
 from hogbatch.data.labelled import labelled
-from hogbatch.data.load import Features, LoadedData, prepare
+from hogbatch.data.load import LoadedData, prepare
 from hogbatch.data.memory import flat_rows, is_sparse, raw_set
 from hogbatch.data.raw import RawSet
 from hogbatch.data.source import ARRAYS
@@ -85,8 +86,8 @@ class GivenArrays:
             if X is None and y is not None:
                 raise UsageError(f"y_{name} needs X_{name}, the rows with these labels")
 
-        def read(name: SetName, features: Features) -> RawSet:
-            known = features.table, features.width
+        def read(name: SetName, fitted: Fitted) -> RawSet:
+            known = fitted.table, fitted.features
             weights, shape = getattr(self, f"weight_{name}"), getattr(self.X, "shape", ())[1:]
             X, y = given[name]
             rows = flat_rows(X, shape if len(shape) > 1 else ())
@@ -120,7 +121,7 @@ class GivenArrays:
     def _rows(self, config: TrainConfig, model: Model | None) -> RawSet:
         """The training rows: a table that is not yet encoded, a matrix, or rows as of `model`."""
         if model is not None:
-            raw = later_set(
+            return later_set(
                 flat_rows(self.X),
                 self.y,
                 model.table,
@@ -128,7 +129,6 @@ class GivenArrays:
                 names=model.columns.names,
                 weights=self.sample_weight,
             )
-            return replace(raw, columns=model.columns)
         columns = (config.drop, config.categorical, config.numeric, config.text)
         options = TableOptions(
             *columns,

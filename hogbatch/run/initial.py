@@ -6,7 +6,6 @@ from hogbatch.config.effect import changed, expect_effect
 from hogbatch.config.flags import as_text, dashed
 from hogbatch.config.losses import LOSSES
 from hogbatch.config.train import TrainConfig
-from hogbatch.data.later import Fitted
 from hogbatch.errors import UsageError
 from hogbatch.model.file import load_model
 from hogbatch.model.network import Network
@@ -36,18 +35,6 @@ def initial_model(config: TrainConfig) -> Model | None:
             "the first model with --members 1"
         )
     return model
-
-
-def fitted(model: Model) -> Fitted:
-    """How the training rows of a model were prepared."""
-    return Fitted(
-        model.encoding,
-        model.scaler,
-        model.table,
-        model.columns,
-        model.index_base,
-        model.network.features,
-    )
 
 
 def network_of(config: TrainConfig, model: Model) -> Network:

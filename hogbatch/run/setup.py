@@ -34,7 +34,7 @@ from hogbatch.model.footprint import FLOAT, expect_memory
 from hogbatch.model.network import Network
 from hogbatch.model.trained import Model
 from hogbatch.run.checkpoint.snapshots import checkpoints_kept
-from hogbatch.run.initial import fitted, initial_model, network_of
+from hogbatch.run.initial import initial_model, network_of
 from hogbatch.run.large import (
     SUITABLE,
     MappedData,
@@ -267,7 +267,7 @@ def preparation(config: TrainConfig, start: Model | None) -> dict[str, Any]:
     return {
         "fractions": Fractions(config.test_fraction, config.validation_fraction),
         "loss": config.loss,
-        "scale": scale if start is None else fitted(start),
+        "scale": scale if start is None else start.fitted,
         "linear": config.hidden == (),
         "label_transform": config.label_transform,
         "category_means": config.category_means,

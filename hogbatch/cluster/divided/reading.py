@@ -6,6 +6,7 @@ its memory, one after the other.
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -30,13 +31,8 @@ from hogbatch.data.batch import Examples
 from hogbatch.data.cache import DataCache
 from hogbatch.data.digest import of_arrays
 from hogbatch.data.encode import encode, expect_labelled
-from hogbatch.data.later import (
-    examples_of_held_out,
-    expect_labels,
-    options_for_held_out,
-    require_memory_for_copy,
-    rows_as,
-)
+from hogbatch.data.facts import require_memory_for_copy
+from hogbatch.data.later import file_of, rows_like
 from hogbatch.data.load import split_rows, with_declared
 from hogbatch.data.order import Fractions, RowNumbers, take
 from hogbatch.data.raw import RawSet, ReadOptions
@@ -165,7 +161,7 @@ def read_part(part: Part, reading: PartReading, cache: DataCache | None = None) 
     """
     raw = read_rows(part.path, reading.options, cache)
     _expect_unchanged(raw, part.digest)
-    labels, scaler = encode(raw, reading.encoding), reading.scaler
+    labels, scaler = encode(raw, reading.encoding), reading.fitted.scaler
     sets = split_rows(raw.rows, reading.fractions, (reading.seed, part.number))
     require_memory_for_copy(raw.inputs)
     return {
@@ -182,7 +178,8 @@ def survey_held_out(
     DataError if the file is invalid, or has labels or columns that the training data lack.
     """
     raw = _held_out_rows(path, reading, cache)
-    return HeldOutFile(str(path), digest_of(raw), _held_out(raw, reading).sizes), raw
+    sizes = reading.fitted.examples(raw, sparse=reading.sparse).sizes
+    return HeldOutFile(str(path), digest_of(raw), sizes), raw
 
 
 def read_held_out(
@@ -191,22 +188,12 @@ def read_held_out(
     """Read held-out rows; DataError if the file has changed since its survey."""
     raw = _held_out_rows(file.path, reading, cache)
     _expect_unchanged(raw, file.digest)
-    return _held_out(raw, reading)
+    return reading.fitted.examples(raw, sparse=reading.sparse)
 
 
 def _held_out_rows(path: str | Path, reading: PartReading, cache: DataCache | None) -> RawSet:
-    options = options_for_held_out(
-        reading.options, reading.columns, reading.index_base, reading.features
-    )
-    raw = rows_as(path, options, cache)
-    expect_labels(raw, reading.columns)
-    return raw
-
-
-def _held_out(raw: RawSet, reading: PartReading) -> Examples:
-    return examples_of_held_out(
-        raw, reading.encoding, reading.scaler, reading.features, sparse=reading.sparse
-    )
+    read = partial(read_as, file_of(path, "test"), cache=cache)
+    return rows_like(reading.fitted, read, reading.options)
 
 
 def _expect_unchanged(raw: RawSet, digest: bytes) -> None:

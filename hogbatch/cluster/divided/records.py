@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from hogbatch.config.sets import SetName
 from hogbatch.data.encode import Encoding
+from hogbatch.data.facts import Fitted
 from hogbatch.data.order import Fractions
 from hogbatch.data.raw import Columns, LabelLists, LabelNames, ReadOptions
 from hogbatch.data.scale import ColumnMoments, Scaler
@@ -147,9 +148,10 @@ class PartReading(Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def scaler(self) -> Scaler | None:
-        """The scaler of all rows; its arrays cannot be written."""
-        return self.stored_scaler and Scaler(*map(np.frombuffer, self.stored_scaler))
+    def fitted(self) -> Fitted:
+        """How all rows are prepared; the arrays of the scaler cannot be written."""
+        scaler = self.stored_scaler and Scaler(*map(np.frombuffer, self.stored_scaler))
+        return Fitted(self.encoding, scaler, None, self.columns, self.index_base, self.features)
 
 
 class DividedFiles(Struct, frozen=True):

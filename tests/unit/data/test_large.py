@@ -4,8 +4,8 @@ import numpy as np
 import pandas
 import pytest
 
+from hogbatch.data.facts import Fitted
 from hogbatch.data.large import load_in_pieces
-from hogbatch.data.later import Fitted
 from hogbatch.data.load import load
 from hogbatch.data.order import Fractions
 from hogbatch.data.raw import ReadOptions

@@ -43,8 +43,8 @@ def test_a_reading_is_sent_as_it_is(encoding):
     assert found == reading
     assert list(map(type, found.encoding.classes)) == list(map(type, encoding.classes))
     assert isinstance(found.columns, Columns)
-    assert np.array_equal(found.scaler.mean, scaler.mean)
-    assert np.array_equal(found.scaler.scale, scaler.scale)
+    assert np.array_equal(found.fitted.scaler.mean, scaler.mean)
+    assert np.array_equal(found.fitted.scaler.scale, scaler.scale)
 
 
 def test_moments_of_a_part_that_lacks_features_are_those_of_zeros():

@@ -1,6 +1,6 @@
 import pytest
 
-from hogbatch.data.later import Fitted
+from hogbatch.data.facts import Fitted
 from hogbatch.data.load import load
 from hogbatch.data.order import Fractions
 from hogbatch.data.raw import ReadOptions
