@@ -99,14 +99,16 @@ def _data_file(options: argparse.Namespace) -> "DataFile":
     """The data file of `evaluate` or `predict`. Notes go to stderr, results to stdout."""
     from hogbatch.config.sources import flag_value
     from hogbatch.data.cache import DataCache
+    from hogbatch.data.raw import ReadOptions
     from hogbatch.model.prediction import DataFile
 
+    given = ReadOptions(
+        label=flag_value("label", options.label),
+        bad_lines=flag_value("bad_lines", options.bad_lines),
+        header=flag_value("header", options.header),
+        weight=options.sample_weight,
+    )
+    cache = DataCache.of(options.data_cache)
     return DataFile(
-        options.data,
-        flag_value("label", options.label),
-        flag_value("header", options.header),
-        DataCache.of(options.data_cache),
-        lambda line: print(f"hogbatch: note: {line}", file=sys.stderr),
-        flag_value("bad_lines", options.bad_lines),
-        options.sample_weight,
+        options.data, given, cache, lambda line: print(f"hogbatch: note: {line}", file=sys.stderr)
     )

@@ -19,7 +19,7 @@ from hogbatch.data.batch import NO_WEIGHTS, Examples, Labels, RawInputs, count, 
 from hogbatch.data.cache import DataCache
 from hogbatch.data.encode import Encoding, encode, label_text, number_labels
 from hogbatch.data.later import expect_labels, pieces_as, rows_as
-from hogbatch.data.raw import RawSet, ReadOptions
+from hogbatch.data.raw import DEFAULTS, RawSet, ReadOptions
 from hogbatch.data.weights import weighted
 from hogbatch.errors import SaveError, UsageError
 from hogbatch.kernels.blocks import between
@@ -40,12 +40,9 @@ class DataFile:
     """A data file and how to read it; `report` receives messages for the user about it."""
 
     path: str
-    label: tuple[str, ...] = ()  # label columns; (): as in the training file
-    header: str = "auto"  # whether a CSV file has a header: auto, yes or no
+    options: ReadOptions = DEFAULTS  # as the user has given them; others are those of the model
     cache: DataCache | None = None
     report: Callable[[str], object] = lambda line: None
-    bad_lines: float = 0.0  # maximum fraction of malformed lines to skip
-    weight: str | None = None  # column or array with the weights of the rows; None: equal
 
 
 def evaluate_file(model_path: str, data: DataFile) -> dict[str, float]:
@@ -254,15 +251,7 @@ def _pieces(
 
 
 def _options(model: Model, data: DataFile, *, labels: bool) -> ReadOptions:
-    given = ReadOptions(
-        label=data.label,
-        header=data.header,
-        labels=labels,
-        bad_lines=data.bad_lines,
-        weight=data.weight,
-        shape=model.input_shape,
-    )
-    return model.fitted.options(given)
+    return model.fitted.options(replace(data.options, labels=labels, shape=model.input_shape))
 
 
 def _label(value: Any) -> str:

@@ -12,6 +12,7 @@ from sklearn import metrics
 from hogbatch.config.losses import LOSSES
 from hogbatch.config.metrics import fitting
 from hogbatch.data.encode import Encoding
+from hogbatch.data.raw import ReadOptions
 from hogbatch.errors import SaveError, UsageError
 from hogbatch.kernels import blocks
 from hogbatch.model import trained
@@ -142,7 +143,7 @@ class TestEvaluate:
         np.savez(tmp_path / "data.npz", X=rows, y=y, times=times)
         monkeypatch.setattr("hogbatch.config.metrics.MAX_SCORES", 0)  # for softmax
         found = evaluate_file(
-            tmp_path / "model", DataFile(str(tmp_path / "data.npz"), weight="times")
+            tmp_path / "model", DataFile(str(tmp_path / "data.npz"), ReadOptions(weight="times"))
         )
         assert found["rows"] == np.count_nonzero(times)
         predicted, weights = model.predict(rows), {"sample_weight": times}
@@ -277,7 +278,7 @@ def test_labels_are_written_in_full(tmp_path, classes, lines):
     model = Model(network, random_tensors(network), Encoding("classes", classes, 2), None, 0, {})
     save_model(model, tmp_path / "m.safetensors")
     (tmp_path / "x.csv").write_text("-9,0\n9,0\n")
-    what = (str(tmp_path / "m.safetensors"), DataFile(str(tmp_path / "x.csv"), ("1",)))
+    what = (str(tmp_path / "m.safetensors"), DataFile(str(tmp_path / "x.csv"), ReadOptions(("1",))))
     assert set(predict_file(*what)) == set(lines)
     assert set(predict_file(*what, top=1)) == {quoted.get(line, line) for line in lines}
     predicted = model.predict([[-9.0], [9.0]]).tolist()
@@ -343,7 +344,7 @@ def test_the_table_of_one_output_has_what_the_loss_defines(tmp_path, loss, encod
     model = Model(network, random_tensors(network), encoding, None, None, {})
     save_model(model, tmp_path / "m.safetensors")
     (tmp_path / "x.csv").write_text("-9,0\n9,0\n")
-    what = (str(tmp_path / "m.safetensors"), DataFile(str(tmp_path / "x.csv"), ("1",)))
+    what = (str(tmp_path / "m.safetensors"), DataFile(str(tmp_path / "x.csv"), ReadOptions(("1",))))
     found = list(predict_file(*what, table=True))
     assert found[0].split(",") == header
     assert [line.split(",")[0] for line in found[1:]] == list(predict_file(*what))
