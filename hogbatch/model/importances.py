@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 
 from hogbatch.data import csr
 from hogbatch.data.batch import Examples, Inputs, csr_inputs, dense_inputs
-from hogbatch.data.encode import encode
 from hogbatch.data.labelled import labelled
-from hogbatch.data.scale import scaled
 from hogbatch.data.table.given import later_set
 from hogbatch.errors import UsageError
 from hogbatch.model.prediction import score_rows
@@ -44,8 +42,8 @@ def permutation_importances(
         raise UsageError(f"repeats: expected at least 1; got {repeats}")
     names = model.feature_names or ()
     raw = labelled(later_set(X, y, model.table, model.network.features, names=names))
-    inputs, labels = scaled(raw.inputs, model.scaler), encode(raw, model.encoding)
-    return importances_of(model, Examples(inputs, labels, raw.features), repeats, seed)
+    rows = model.fitted.examples(raw, sparse=len(raw.inputs.indptr) > 0)
+    return importances_of(model, rows, repeats, seed)
 
 
 def importances_of(model: Model, rows: Examples, repeats: int, seed: int = 0) -> list[Importance]:

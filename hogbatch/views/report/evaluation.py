@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +12,10 @@ from hogbatch.config.losses import OfNumbers
 from hogbatch.config.sets import SetName
 from hogbatch.config.sources import merge_sources
 from hogbatch.config.train import TrainConfig
-from hogbatch.data import csr
+from hogbatch.data import folds
 from hogbatch.data.batch import Examples
 from hogbatch.data.encode import label_text
 from hogbatch.data.load import LoadedData
-from hogbatch.data.order import take
 from hogbatch.data.samples import SAMPLES
 from hogbatch.data.source import ARRAYS
 from hogbatch.errors import DataError
@@ -92,10 +91,7 @@ def importances(model: Model, held_out: Examples, weights: int) -> tuple[Importa
     if rows < min(held_out.rows, MIN_SHUFFLED):
         return ()
     chosen = np.linspace(0, held_out.rows - 1, rows).astype(np.int64)
-    inputs: Any = csr.rows(held_out.inputs, chosen)
-    labels = take(held_out.labels, chosen, held_out.targets)
-    some = Examples(inputs, labels, held_out.features)
-    return tuple(importances_of(model, some, REPEATS))
+    return tuple(importances_of(model, folds.rows_of(held_out, chosen), REPEATS))
 
 
 def _shown(
