@@ -100,35 +100,25 @@ def together(pieces: Sequence[TableFile]) -> TableFile:
 
 def open_table(source: Source, options: ReadOptions) -> TableFile:
     """Determine the kind of file and the names of its columns."""
-    if not source.path.is_dir():
-        if is_columnar_file(source):
-            return _columnar(source)
-        return _of_text(source, [(source, examine(source, options))])
-    files = [Source(each, progress=source.progress) for each in files_in(source.path)]
+    files = [source]
+    if source.path.is_dir():
+        files = [Source(each, progress=source.progress) for each in files_in(source.path)]
     if not files:
         raise DataError(f"{source}: expected a file, or a folder of table files; got no file in it")
     columnar = [is_columnar_file(each) for each in files]
     if all(columnar):
-        return _columnar(source)
+        from hogbatch.data.table.arrow.files import form_of_file  # here: PyArrow is large
+
+        return TableFile(source, (), form_of_file(source.path, str(source)))
     if any(columnar):
         one, other = files[columnar.index(False)], files[columnar.index(True)]
         raise DataError(f"{source}: expected files of one format; got {one} and {other}")
     texts = [(each, examine(each, options)) for each in files]
+    first = texts[0][1]
     for other, dialect in texts:
-        if dialect.names != texts[0][1].names:
+        if dialect.names != first.names:
             raise DataError(f"{other}: expected the columns of {files[0]} in the same order")
-    return _of_text(source, texts)
-
-
-def _of_text(source: Source, texts: Sequence[tuple[Source, Dialect]]) -> TableFile:
-    dialect = texts[0][1]
-    return TableFile(source, texts, TableForm(str(source), dialect.names, dialect.named))
-
-
-def _columnar(source: Source) -> TableFile:
-    from hogbatch.data.table.arrow.files import form_of_file  # here: PyArrow is large
-
-    return TableFile(source, (), form_of_file(source.path, str(source)))
+    return TableFile(source, texts, TableForm(str(source), first.names, first.named))
 
 
 def _for_training(
