@@ -13,7 +13,7 @@ from hogbatch.config.metrics import CUTOFFS
 from hogbatch.config.train import TrainConfig
 from hogbatch.data import csr
 from hogbatch.data.batch import Examples, Labels, multi_labels
-from hogbatch.data.order import take
+from hogbatch.data.folds import rows_of
 from hogbatch.events.event import Tested
 from hogbatch.kernels.blocks import between, softmax_losses
 from hogbatch.kernels.contract import Floats
@@ -145,9 +145,7 @@ def fixed(config: TrainConfig, sources: Sources) -> Setting:
 def sample(rows: Examples, scores: int, model: Model) -> Examples:
     """Evenly spaced rows that have about `scores` scores; at least one."""
     most = max(1, scores // model.network.outputs)
-    each = np.arange(0, rows.rows, -(-rows.rows // most))
-    inputs: Any = csr.rows(rows.inputs, each)
-    return Examples(inputs, take(rows.labels, each), rows.features)
+    return rows_of(rows, np.arange(0, rows.rows, -(-rows.rows // most)))
 
 
 def choose(model: Model, sources: Sources, config: TrainConfig, rows: Examples) -> Setting:
