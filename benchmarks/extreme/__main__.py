@@ -41,10 +41,11 @@ from benchmarks.extreme.programs import HOGBATCH, PROGRAMS
 from benchmarks.peers.contract import Rows, Setting
 from hogbatch.config.losses import choose_loss
 from hogbatch.data.batch import multi_labels
+from hogbatch.data.facts import Frequencies
 from hogbatch.data.load import load
 from hogbatch.data.order import Fractions
 from hogbatch.errors import HogbatchError
-from hogbatch.model.metrics import Frequencies, Scored, measure
+from hogbatch.model.metrics import Scored, measure
 
 AMAZON_LIKE: Final = "amazon-like"
 METRICS: Final = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5")

@@ -53,6 +53,13 @@ class Fitted(NamedTuple):
         return Examples(scaled(inputs, self.scaler), encode(raw, self.labels), self.features)
 
 
+class Frequencies(NamedTuple):
+    """The number of occurrences of each label in training."""
+
+    rows: int  # N
+    of_label: NDArray[np.int64]  # [C]: rows that have the label
+
+
 def require_memory_for_copy(inputs: RawInputs) -> None:
     """UsageError if there is no memory for a split and scaled float32 copy of `inputs`."""
     stored = len(inputs.values)
@@ -93,6 +100,6 @@ class DataFacts:
         raise NotImplementedError
 
     @cached_property
-    def label_frequencies(self) -> NDArray[np.int64] | None:
-        """The number of training rows that have each label [C]; None unless labels are lists."""
+    def label_frequencies(self) -> Frequencies | None:
+        """The number of training rows that have each label; None unless labels are lists."""
         raise NotImplementedError

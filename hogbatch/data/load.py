@@ -19,7 +19,7 @@ from hogbatch.data.cache import DataCache
 from hogbatch.data.columns import shown_names
 from hogbatch.data.digest import of_arrays
 from hogbatch.data.encode import Encoding, comparable, encode, explain, infer_encoding
-from hogbatch.data.facts import DataFacts, Fitted, require_memory_for_copy
+from hogbatch.data.facts import DataFacts, Fitted, Frequencies, require_memory_for_copy
 from hogbatch.data.later import file_of, is_sample, rows_like
 from hogbatch.data.order import Fractions, Groups, RowNumbers, split, take
 from hogbatch.data.raw import DEFAULTS, RawSet, ReadOptions
@@ -75,10 +75,11 @@ class LoadedData(DataFacts):
         return self.train.mean_square
 
     @cached_property
-    def label_frequencies(self) -> NDArray[np.int64] | None:
+    def label_frequencies(self) -> Frequencies | None:
         if self.encoding.kind != "multilabel":
             return None
-        return np.bincount(self.train.labels.indices, minlength=self.encoding.outputs)
+        counts = np.bincount(self.train.labels.indices, minlength=self.encoding.outputs)
+        return Frequencies(self.train.rows, counts)
 
 
 HeldOut: TypeAlias = Callable[[Fitted], RawSet]  # reads a set like the training rows

@@ -28,6 +28,7 @@ from safetensors import SafetensorError, safe_open
 from hogbatch.config.losses import LOSSES
 from hogbatch.data.csr import ascends
 from hogbatch.data.encode import Encoding
+from hogbatch.data.facts import Frequencies
 from hogbatch.data.scale import Scaler
 from hogbatch.data.schema import Count, Range, convert, expect, is_indptr, within
 from hogbatch.data.table.encoding import TableEncoding
@@ -35,7 +36,6 @@ from hogbatch.errors import DataError, SaveError
 from hogbatch.machine.budget import require
 from hogbatch.machine.files import replace_file
 from hogbatch.model.label_vectors import LabelVectors, NearestRows
-from hogbatch.model.metrics import Frequencies
 from hogbatch.model.network import Network
 from hogbatch.model.tensors import Arrays, crc32_of, header, in_file_order, pieces
 from hogbatch.model.trained import Model

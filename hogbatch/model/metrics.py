@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from hogbatch.config.losses import Loss
 from hogbatch.config.metrics import CUTOFFS, fitting
 from hogbatch.data import csr
 from hogbatch.data.batch import Labels
+from hogbatch.data.facts import Frequencies
 from hogbatch.kernels.blocks import ScoreSummary
 
 Doubles = NDArray[np.float64]
@@ -24,13 +25,6 @@ Doubles = NDArray[np.float64]
 BINS: Final = 15  # of the calibration error
 LARGEST_SCORE: Final = 30.0  # of a threshold; float64 tells its probability from 1
 A, B = 0.55, 1.5  # constants of propensities, for data sets without values of their own
-
-
-class Frequencies(NamedTuple):
-    """The number of occurrences of each label in training."""
-
-    rows: int  # N
-    of_label: NDArray[np.int64]  # [C]: rows that have the label
 
 
 @dataclass(frozen=True)  # no slots: cached_property needs a __dict__

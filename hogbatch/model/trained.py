@@ -16,7 +16,7 @@ from hogbatch.config.losses import LOSSES, Loss
 from hogbatch.data.batch import DoubleInputs, Inputs, RawInputs, count
 from hogbatch.data.csr import to_csr
 from hogbatch.data.encode import Encoding
-from hogbatch.data.facts import Fitted
+from hogbatch.data.facts import Fitted, Frequencies
 from hogbatch.data.memory import expect_ids, expect_in_range, flat_rows
 from hogbatch.data.raw import Columns
 from hogbatch.data.scale import Scaler, scaled
@@ -29,7 +29,7 @@ from hogbatch.machine.budget import require
 from hogbatch.model.ensemble import mean_scores
 from hogbatch.model.inputs import Below, as_inputs, inputs_of_dense_layers, slice_lists
 from hogbatch.model.label_vectors import LabelVectors, NearestRows
-from hogbatch.model.metrics import Frequencies, log_odds
+from hogbatch.model.metrics import log_odds
 from hogbatch.model.network import Network
 from hogbatch.model.ranking import Lists, Ranking, Shortlist
 

@@ -11,7 +11,7 @@ from hogbatch.config.sets import SetName
 from hogbatch.events.event import Evaluation
 from hogbatch.events.recorder import RunRecorder
 from hogbatch.kernels.contract import RowScores
-from hogbatch.model.metrics import Frequencies, Scored, best_threshold, measure
+from hogbatch.model.metrics import Scored, best_threshold, measure
 from hogbatch.model.temperature import best_temperature
 from hogbatch.run.setup import RunSetup
 
@@ -81,11 +81,8 @@ class SetMetrics:
             scores = encoding.predictions_of(loss.predict(scores)).reshape(shape)
             true: Any = encoding.numbers_of(labels.values.reshape(shape))
             labels = labels._replace(values=true.reshape(-1))
-        frequencies = None
-        if (of_label := data.label_frequencies) is not None:
-            frequencies = Frequencies(data.train_sizes.rows, of_label)
         best = stored.best[:rows] if scores is None else None
-        return Scored(loss, labels, scores, best, frequencies)
+        return Scored(loss, labels, scores, best, data.label_frequencies)
 
 
 def _defined(rows: Scored, metric: str | None) -> dict[str, float]:

@@ -22,7 +22,6 @@ from hogbatch.errors import HogbatchError, NoWorkers, SaveError, UsageError
 from hogbatch.events.event import Evaluation
 from hogbatch.events.names import FOLDER, MODEL
 from hogbatch.model.file import save_model
-from hogbatch.model.metrics import Frequencies
 from hogbatch.model.network import Network
 from hogbatch.model.trained import Model
 from hogbatch.run.checkpoint import folder
@@ -139,9 +138,6 @@ def build_model(
         metadata["label_column"] = str(columns.position)
     if network.layers[-1].output_major:
         metadata["lsh"] = config.lsh
-    frequencies = None
-    if (of_label := data.label_frequencies) is not None:
-        frequencies = Frequencies(data.train_sizes.rows, of_label)
     return Model(
         network=network,
         tensors=network.from_stored(params),
@@ -149,7 +145,7 @@ def build_model(
         scaler=data.scaler,
         index_base=data.index_base,
         about=metadata,
-        frequencies=frequencies,
+        frequencies=data.label_frequencies,
         feature_names=columns.names or None,
         table=data.table,
         threshold=0.5 if threshold is None else threshold,

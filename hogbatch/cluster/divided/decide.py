@@ -10,7 +10,6 @@ from typing import Final
 
 import numpy as np
 from msgspec import structs
-from numpy.typing import NDArray
 
 from hogbatch.cluster.divided.reading import sizes_of, survey_held_out
 from hogbatch.cluster.divided.records import (
@@ -29,6 +28,7 @@ from hogbatch.data.batch import dense_inputs
 from hogbatch.data.cache import DataCache
 from hogbatch.data.digest import of_arrays
 from hogbatch.data.encode import Encoding, comparable, explain, infer_encoding, label_lists
+from hogbatch.data.facts import Frequencies
 from hogbatch.data.load import split_rows
 from hogbatch.data.order import Fractions
 from hogbatch.data.raw import Columns, LabelLists, RawSet, ReadOptions
@@ -50,7 +50,7 @@ class DividedData(DataOfServers):
     parts: tuple[Part, ...]  # by number
     reading: PartReading  # how they are read
     mean_square: float  # over the training rows, of the squared norm of their scaled features
-    label_frequencies: NDArray[np.int64] | None  # [C] training rows with each label, or None
+    label_frequencies: Frequencies | None  # training rows with each label, or None
     held_out: Mapping[SetName, HeldOutFile] = field(default_factory=dict)  # in files of their own
 
     @cached_property
@@ -247,8 +247,8 @@ def joined_labels(folder: Path, surveys: Sequence[PartSurvey], loss: str) -> Raw
 
 def frequencies(
     surveys: Sequence[PartSurvey], encoding: Encoding, fractions: Fractions, seed: int
-) -> NDArray[np.int64] | None:
-    """The number of training rows that have each label [C]; None unless labels are lists."""
+) -> Frequencies | None:
+    """The number of training rows that have each label; None unless labels are lists."""
     if encoding.kind != "multilabel":
         return None
     total = np.zeros(encoding.outputs, np.int64)
@@ -261,7 +261,7 @@ def frequencies(
             labels = label_lists(_single(each, each.labels)).indices
             own = labels if training is None else labels[training]
             total += np.bincount(own, minlength=encoding.outputs)
-    return total
+    return Frequencies(sum(each.part.train.rows for each in surveys), total)
 
 
 def _highest(survey: PartSurvey) -> int:

@@ -44,6 +44,6 @@ def test_loaded_data_have_the_sizes_of_their_sets(write):
     assert tuple(loaded.set_sizes.values()) == (loaded.train.sizes, loaded.sets["test"].sizes)
     assert loaded.mean_square == pytest.approx(np.square(loaded.train.inputs.values).sum() / 10)
     frequencies = np.bincount(loaded.train.labels.indices)
-    assert loaded.label_frequencies.tolist() == frequencies.tolist()
+    assert loaded.label_frequencies.of_label.tolist() == frequencies.tolist()
     assert load(path, fractions=Fractions(0)).set_sizes.keys() == {"train"}
     assert load(write("a.svm", "1 1:1\n-1 1:2\n"), fractions=Fractions(0)).label_frequencies is None

@@ -13,12 +13,12 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from hogbatch.data.encode import Encoding
+from hogbatch.data.facts import Frequencies
 from hogbatch.data.raw import Columns
 from hogbatch.data.scale import Scaler
 from hogbatch.errors import DataError, SaveError
 from hogbatch.model.file import FORMAT, load_model, save_model
 from hogbatch.model.label_vectors import LabelVectors, NearestRows
-from hogbatch.model.metrics import Frequencies
 from hogbatch.model.network import Network
 from hogbatch.model.trained import Model
 from tests.support.trained_models import ENCODINGS, SCALER, model_for

@@ -12,9 +12,9 @@ from sklearn import metrics as sk
 from hogbatch.config.losses import LOSSES
 from hogbatch.config.metrics import CUTOFFS, METRICS, TUNED, fitting
 from hogbatch.data.batch import multi_labels, single_labels
+from hogbatch.data.facts import Frequencies
 from hogbatch.model.metrics import (
     FORMULAS,
-    Frequencies,
     Scored,
     best_threshold,
     log_odds,

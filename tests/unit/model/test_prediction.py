@@ -12,12 +12,12 @@ from sklearn import metrics
 from hogbatch.config.losses import LOSSES
 from hogbatch.config.metrics import fitting
 from hogbatch.data.encode import Encoding
+from hogbatch.data.facts import Frequencies
 from hogbatch.data.raw import ReadOptions
 from hogbatch.errors import SaveError, UsageError
 from hogbatch.kernels import blocks
 from hogbatch.model import trained
 from hogbatch.model.file import save_model
-from hogbatch.model.metrics import Frequencies
 from hogbatch.model.network import Network
 from hogbatch.model.prediction import (
     DataFile,

@@ -87,7 +87,8 @@ def test_parts_have_the_rows_of_one_file(tmp_path, form, kind, scale):
     assert "test" not in data.set_sizes
     assert data.mean_square == pytest.approx(expected.mean_square, rel=1e-5)
     if kind == "multilabel":
-        assert data.label_frequencies.tolist() == expected.label_frequencies.tolist()
+        found, counts = data.label_frequencies, expected.label_frequencies
+        assert (found.rows, found.of_label.tolist()) == (counts.rows, counts.of_label.tolist())
     else:
         assert data.label_frequencies is None
     assert data.notes[-1:] == expected.notes[-1:]
@@ -143,7 +144,7 @@ def test_statistics_and_frequencies_are_those_of_the_training_rows(tmp_path):
     assert largest == pytest.approx(1)
     listed = np.concatenate([each.labels.indices for each in trained])
     counts = np.bincount(listed, minlength=data.encoding.outputs)
-    assert data.label_frequencies.tolist() == counts.tolist()
+    assert data.label_frequencies.of_label.tolist() == counts.tolist()
     squares = sum(np.square(each.inputs.values).sum() for each in trained)
     assert data.mean_square == pytest.approx(squares / data.train_sizes.rows, rel=1e-5)
     sizes = SetSizes.sum((each.sizes for each in trained), FEATURES)
@@ -155,7 +156,7 @@ def test_a_file_whose_rows_have_one_label_each_belongs_to_lists_of_labels(tmp_pa
     (tmp_path / "b.svm").write_text("3 1:1\n3 3:1\n0 1:2\n")
     data = divided(tmp_path)
     assert (data.encoding.kind, data.encoding.outputs) == ("multilabel", 4)
-    assert data.label_frequencies.tolist() == [2, 1, 1, 2]
+    assert data.label_frequencies.of_label.tolist() == [2, 1, 1, 2]
     pieces = pieces_of(data)
     assert [contents(piece["train"])[1] for piece in pieces] == [[[0, 2], [1]], [[3], [3], [0]]]
     assert data.train_sizes == SetSizes.sum((piece["train"].sizes for piece in pieces), 3)
@@ -168,7 +169,7 @@ def test_single_labels_become_lists_if_the_loss_needs_them(tmp_path):
     trained = [piece["train"] for piece in pieces_of(data)]
     assert data.train_sizes == SetSizes.sum((each.sizes for each in trained), 3)
     listed = np.concatenate([each.labels.indices for each in trained])
-    assert data.label_frequencies.tolist() == np.bincount(listed, minlength=5).tolist()
+    assert data.label_frequencies.of_label.tolist() == np.bincount(listed, minlength=5).tolist()
 
 
 def test_the_features_of_sparse_rows_may_be_declared(tmp_path):
