@@ -206,7 +206,7 @@ def _column(position: int, stored: StoredColumn, arrays: Arrays) -> Column:
 def _is_valid(column: Column) -> bool:
     """Whether a reader can return this column."""
     match column:
-        case NumberColumn(numbers, boolean):
+        case NumberColumn(numbers, _, boolean):
             return not boolean or bool((np.isin(numbers, (0, 1)) | np.isnan(numbers)).all())
         case CategoryColumn(codes, values):
             "".join(values).encode(ENCODING)  # UnicodeError for surrogates

@@ -29,6 +29,8 @@ class Measures:
     """Base of the columns of numbers and of dates."""
 
     values: NDArray[np.float64] | NDArray[np.float32]  # [N], NaN where missing
+    # How text was read: the decimal mark of numbers, or the format of dates; empty if it was not.
+    form: str = ""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -46,7 +48,6 @@ class NumberColumn(Measures):
     kind: ClassVar[Kind] = "number"
     boolean: bool = False  # the column has the values true and false
     whole: bool = False  # of an integer type, or written without fractions
-    decimal: str = ""  # decimal mark of the text that was read; empty if it has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class CategoryColumn:
     """A column of text with repeated values."""
 
     kind: ClassVar[Kind] = "category"
+    form: ClassVar[str] = ""
     codes: NDArray[np.int32]  # [N], places in `values`; NO_VALUE where missing
     values: Sequence[str]  # distinct
     declared: bool = False  # of a categorical type, so not numbers or dates written as text
@@ -117,7 +119,6 @@ class DateColumn(Measures):
     """
 
     kind: ClassVar[Kind] = "date"
-    form: str = ""  # format of the text that was read; empty if the column had dates
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,7 @@ class TextColumn:
     """A column of texts, in lower case."""
 
     kind: ClassVar[Kind] = "text"
+    form: ClassVar[str] = ""
     characters: NDArray[np.uint8]  # [n], all texts in UTF-8, one after the other
     indptr: NDArray[np.int64]  # [N + 1], the start of each text
 
@@ -189,7 +191,7 @@ class Table:
     kept: NDArray[np.int64] | None = None  # [N], the rows that are used; None: all M
     comma: str = "."  # what a comma in a number is if nothing else decides: a decimal mark, or not
     indexes: frozenset[str] = frozenset()  # as in `TableForm`
-    forms: Mapping[int, str] = field(default_factory=dict)  # how text is read, see `form_of`
+    forms: Mapping[int, str] = field(default_factory=dict)  # how text is read, see `Measures`
 
     @property
     def form(self) -> TableForm:
@@ -256,9 +258,9 @@ def joined(parts: Sequence[Column]) -> Column:
         ]
         own = [part for part in parts if isinstance(part, NumberColumn)]
         whole = all(part.whole or part.missing.all() for part in own)
-        decimal = next((part.decimal for part in own if part.decimal), "")
+        decimal = next((part.form for part in own if part.form), "")
         boolean = len(own) == len(parts) and all(part.boolean for part in own)
-        return NumberColumn(np.concatenate(numbers), boolean, whole, decimal)
+        return NumberColumn(np.concatenate(numbers), decimal, boolean, whole)
     if all(isinstance(part, DateColumn) for part in parts):
         dates: list[Any] = [part.values for part in parts if isinstance(part, DateColumn)]
         return DateColumn(np.concatenate(dates))
@@ -281,13 +283,6 @@ def as_text(value: Any) -> str:
     if isinstance(value, float | np.floating):
         return digits(value)
     return str(value)
-
-
-def form_of(column: Column) -> str:
-    """How the text of a column was read: the decimal mark of numbers, or the format of dates."""
-    if isinstance(column, NumberColumn):
-        return column.decimal
-    return column.form if isinstance(column, DateColumn) else ""
 
 
 def to_categories(column: Column) -> CategoryColumn:

@@ -26,7 +26,6 @@ from hogbatch.data.table.columns import (
     Kind,
     Table,
     TextColumn,
-    form_of,
     varies,
 )
 from hogbatch.data.table.dates import FORMATS
@@ -66,7 +65,7 @@ class EncodedColumn:
     name: str
     position: int  # from 0
     encoder: Encoder
-    form: str = ""  # how its text was read, see `form_of`
+    form: str = ""  # how its text was read, see `Measures`
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ class LabelColumn:
     name: str
     position: Count
     kind: Kind = "number"  # or category: text; number: also the values true and false
-    form: str = ""  # how its text was read, see `form_of`
+    form: str = ""  # how its text was read, see `Measures`
     words: tuple[str, ...] = ()  # labels that otherwise mean a missing value
 
 
@@ -185,8 +184,7 @@ class TableEncoding:
             encoder = ENCODERS[kinds[position]].fit(column, numbers, scaling)
             if not drop_constant and isinstance(encoder, NumericEncoder):
                 encoder = encoder.if_it_varies_later()
-            name, form = table.names[position], form_of(column)
-            columns.append(EncodedColumn(name, position, encoder, form))
+            columns.append(EncodedColumn(table.names[position], position, encoder, column.form))
         labels = tuple(_label_column(table, position) for position in inspected.labels)
         return cls(tuple(columns), len(table.names), labels, table.named)
 
@@ -383,7 +381,7 @@ def _label_column(table: Table, position: int) -> LabelColumn:
     column = table.columns[position]
     texts = column.values if isinstance(column, CategoryColumn) else ()
     words = tuple(text for text in texts if text.lower() in MISSING)
-    return LabelColumn(table.names[position], position, column.kind, form_of(column), words)
+    return LabelColumn(table.names[position], position, column.kind, column.form, words)
 
 
 def _block_rows(table: Table, features: int) -> int:

@@ -190,7 +190,7 @@ def _with_decimals(table: Table, wanted: Mapping[int, Requested], decimal: str |
     marks, readings = set[str](), dict[int, Reading]()
     for position, column in table.columns.items():
         if isinstance(column, NumberColumn):
-            marks.add(column.decimal)
+            marks.add(column.form)
         elif isinstance(column, CategoryColumn) and wanted.get(position) in (None, "number"):
             reading = reading_of(column.without(MISSING))
             if reading is not None and are_one_measure(reading):

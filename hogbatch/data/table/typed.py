@@ -98,7 +98,7 @@ def _numbers(table: Table, position: int, column: CategoryColumn, reading: Readi
         for number in reading.numbers
     ]
     cells = np.array([*found, np.nan], np.float64)[column.codes]
-    numbers = NumberColumn(cells, whole=reading.whole, decimal=reading.decimal)
+    numbers = NumberColumn(cells, reading.decimal, whole=reading.whole)
     rows = np.flatnonzero(np.isnan(cells) & ~column.missing)
     if not len(rows):
         return numbers, None

@@ -144,7 +144,7 @@ def columns_to_read_as_text(columns: Mapping[int, Column]) -> list[int]:
     floats = {
         n: column
         for n, column in columns.items()
-        if isinstance(column, NumberColumn) and column.decimal
+        if isinstance(column, NumberColumn) and column.form
     }
     again = {n for n, column in floats.items() if not are_exact(column.values)}
     grouped = {n for n, column in floats.items() if _may_be_thousands(column.values)} - again

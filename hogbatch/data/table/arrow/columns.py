@@ -102,7 +102,7 @@ def _column(array: pa.ChunkedArray, decimal: str = "") -> Column:
             return _categories(array.cast(pa.string()))
         return NumberColumn(numbers, whole=types.is_integer(kind))
     if types.is_floating(kind):
-        return NumberColumn(_floats(array), decimal=decimal)
+        return NumberColumn(_floats(array), decimal)
     if types.is_date(kind) or types.is_timestamp(kind):
         milliseconds = array.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
         return DateColumn(_floats(milliseconds) / 1000)
