@@ -16,7 +16,7 @@ from hogbatch.data.facts import require_memory_for_copy
 from hogbatch.data.load import LoadedData
 from hogbatch.data.order import RowNumbers, fold_numbers, take
 from hogbatch.data.scale import scaled
-from hogbatch.data.table.means import MeanLabels
+from hogbatch.data.table.means import MeanLabels, put_for_training, shrunk_means
 
 Sets: TypeAlias = Mapping[SetName, Examples]
 Rows = TypeVar("Rows", Inputs, Labels)
@@ -45,9 +45,10 @@ def rows_of_member(data: LoadedData, number: int, seed: int) -> Sets:
         assert data.table is not None
         known = data.values["train"]
         training = known.joined(~held_out, data.values["validation"])
-        means = MeanLabels.of(data.table)
-        means.put_for_training(sets["train"].inputs, training)
-        means.put_for_others(own.inputs, known.places[held_out], training)
+        put_for_training(data.table, sets["train"].inputs, training)
+        for k, each in enumerate(MeanLabels.of(data.table)):
+            means = shrunk_means(training.places[:, k], training.targets, each.size)
+            each.put(own.inputs, means[known.places[held_out, k]])
     return sets
 
 

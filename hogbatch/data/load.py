@@ -29,7 +29,7 @@ from hogbatch.data.sizes import SetSizes
 from hogbatch.data.source import is_standard_input
 from hogbatch.data.table.encoding import TableEncoding
 from hogbatch.data.table.kinds import ColumnSummary, Inspected
-from hogbatch.data.table.means import MeanLabels, Values, targets_of, with_means
+from hogbatch.data.table.means import Values, put_for_training, targets_of, with_means
 from hogbatch.data.table.numeric import PIECES
 from hogbatch.data.weights import ClassWeights, weighted, weights_of_classes
 from hogbatch.errors import DataError, UsageError
@@ -225,7 +225,7 @@ class _LabelledRows:
             encoding, values = with_means(encoding, table, self.parts, targets)
         sets = {name: encoding.transform(table, rows) for name, rows in self.parts.items()}
         if values:
-            MeanLabels.of(encoding).put_for_training(sets["train"], values["train"])
+            put_for_training(encoding, sets["train"], values["train"])
         return self._with_features(sets, None, encoding, values=values)
 
     def _with_features(

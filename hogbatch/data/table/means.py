@@ -6,7 +6,7 @@ of their labels, shrunk towards that of all rows, is one feature whose weight al
 classification and prediction problems").
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple, Self
 
@@ -96,41 +96,35 @@ class Values(NamedTuple):
 
 
 class MeanLabels(NamedTuple):
-    """The mean labels among the features of rows, to compute them for other training rows."""
+    """The mean labels of a category among the features of rows."""
 
-    counts: tuple[int, ...]  # [K], the places of each category
-    features: tuple[slice, ...]  # [K], where their means are in dense rows
-    stored: tuple[int, ...]  # [K], where they begin among the stored values of sparse rows
+    size: int  # number of places of the category
+    features: slice  # where the means are in dense rows
+    stored: int  # where they begin among the stored values of sparse rows
 
     @classmethod
-    def of(cls, encoding: TableEncoding) -> Self:
-        """Those of the features of `encoding`."""
-        counts, places, stored, before = list[int](), list[slice](), list[int](), 0
+    def of(cls, encoding: TableEncoding) -> Iterator[Self]:
+        """Those of each of the K categories among the features of `encoding`."""
+        before = 0
         for own, features in encoding.features_by_column():
             if isinstance(own.encoder, CategoryEncoder) and own.encoder.labels:
-                counts.append(own.encoder.places)
-                places.append(slice(features.stop - own.encoder.labels, features.stop))
-                stored.append(before + 1)
+                places = slice(features.stop - own.encoder.labels, features.stop)
+                yield cls(own.encoder.places, places, before + 1)
             before += own.encoder.stored
-        return cls(tuple(counts), tuple(places), tuple(stored))
 
-    def put_for_training(self, inputs: Inputs, values: Values) -> None:
-        """Give training rows the means of other training rows."""
-        for k, count in enumerate(self.counts):
-            self._put(inputs, k, means_of_other_rows(values.places[:, k], values.targets, count))
-
-    def put_for_others(self, inputs: Inputs, places: NDArray[np.intp], training: Values) -> None:
-        """Give rows with these `places` the means of all training rows."""
-        for k, count in enumerate(self.counts):
-            means = shrunk_means(training.places[:, k], training.targets, count)
-            self._put(inputs, k, means[places[:, k]])
-
-    def _put(self, inputs: Inputs, k: int, means: NDArray[np.float32]) -> None:
+    def put(self, inputs: Inputs, means: NDArray[np.float32]) -> None:
+        """Give all rows these `means`."""
         if len(inputs.indptr):
-            places = self.stored[k] + np.arange(means.shape[1])
+            places = self.stored + np.arange(means.shape[1])
             inputs.values[inputs.indptr[:-1, np.newaxis] + places] = means
         else:
-            inputs.dense[:, self.features[k]] = means
+            inputs.dense[:, self.features] = means
+
+
+def put_for_training(encoding: TableEncoding, inputs: Inputs, values: Values) -> None:
+    """Give training rows the means of other training rows."""
+    for each, places in zip(MeanLabels.of(encoding), values.places.T, strict=True):
+        each.put(inputs, means_of_other_rows(places, values.targets, each.size))
 
 
 def with_means(
