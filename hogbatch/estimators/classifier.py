@@ -65,11 +65,9 @@ class HogbatchClassifier(ClassifierMixin, HogbatchEstimator):
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most likely class of each row, or the one by the `threshold`: [N]."""
-        scores = self._scores(X)
-        two = scores.shape[1] == 1
-        second = scores[:, 0] > self.trained_.model.score_threshold
-        places = second.astype(np.intp) if two else scores.argmax(axis=1)
-        likely: NDArray[Any] = self.classes_[places]
+        scores: Any = self._scores(X)  # float64
+        model = self.trained_.model
+        likely: NDArray[Any] = self.classes_[model.loss.predict(scores - model.score_threshold)]
         return likely
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
