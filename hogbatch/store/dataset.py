@@ -1,8 +1,9 @@
 """Views of the sets of rows and of the epoch orders in shared memory."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +30,11 @@ def fill(segment: Segment, pieces: Iterable[Mapping[SetName, Examples]]) -> None
     `segment` was laid out with :func:`fields` for the rows of all pieces together. No piece is
     in memory any more when the next one is asked for.
     """
-    ends = dict.fromkeys(SET_NAMES, _Ends())
+    filled = Counter[str]()  # entries of each array
     for piece in pieces:
-        ends |= {name: _append(segment, name, ends[name], rows) for name, rows in piece.items()}
+        for name in piece:
+            _append(segment, f"{name}/inputs", piece[name].inputs, filled)
+            _append(segment, f"{name}/labels", piece[name].labels, filled)
         del piece
 
 
@@ -76,30 +79,15 @@ def _fields_of_set(sizes: SetSizes) -> dict[str, tuple[str, Shape]]:
     }
 
 
-class _Ends(NamedTuple):
-    """The filled part of a set."""
-
-    rows: int = 0
-    stored: int = 0
-    listed: int = 0
-
-
-def _append(segment: Segment, name: str, ends: _Ends, examples: Examples) -> _Ends:
-    """Copy `examples` behind the filled rows of a set; return the new ends."""
-    inputs, labels = examples.inputs, examples.labels
-    rows, stored, listed = ends
-    for array, start, value in (
-        ("inputs/dense", rows, inputs.dense),
-        ("inputs/indptr", rows, inputs.indptr + stored),
-        ("inputs/indices", stored, inputs.indices),
-        ("inputs/values", stored, inputs.values),
-        ("labels/values", rows * examples.targets, labels.values),
-        ("labels/indptr", rows, labels.indptr + listed),
-        ("labels/indices", listed, labels.indices),
-        ("labels/weights", rows, labels.weights),
-    ):
-        segment.write(f"{name}/{array}", start, value)
-    return _Ends(rows + examples.rows, stored + len(inputs.indices), listed + len(labels.indices))
+def _append(segment: Segment, name: str, arrays: Inputs | Labels, filled: Counter[str]) -> None:
+    """Copy `arrays` of some rows behind what is `filled` of the arrays of a set."""
+    for array, value in arrays._asdict().items():
+        place = f"{name}/{array}"
+        start = filled[place]
+        if array == "indptr":  # its first entry is the last one of the rows before
+            start, value = max(0, start - 1), value + filled[f"{name}/indices"]
+        segment.write(place, start, value)
+        filled[place] = start + len(value)
 
 
 def _examples(segment: Segment, name: str, features: int) -> Examples:
