@@ -1,7 +1,7 @@
 """The contents of a data file before scaling and label encoding."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -10,10 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hogbatch.config.layers import Shape
+from hogbatch.data import csr
 from hogbatch.data.batch import RawInputs, count
 from hogbatch.data.order import Groups
 from hogbatch.data.progress import ReadProgress
 from hogbatch.data.skipped import NONE_SKIPPED, SkippedLines
+from hogbatch.errors import DataError
+from hogbatch.machine.printable import plural
 
 if TYPE_CHECKING:  # these modules import this one
     from hogbatch.data.table.encoding import TableEncoding
@@ -111,6 +114,32 @@ class RawSet:
         if self.lines is None:
             return f"{self.source}: row {row}"
         return f"{self.source}:{self.lines[row]}"
+
+    def labelled(self) -> "RawSet":
+        """The rows with a label, and a note about others, from which nothing can be learned.
+
+        DataError if no row has one.
+        """
+        if self.labels is None or not (missing := unlabelled(self.labels)).any():
+            return self
+        rows = np.flatnonzero(~missing)
+        if not len(rows):
+            raise DataError(f"{self.source}: expected labels; got none in any row")
+        left_out = plural(self.rows - len(rows), "row")
+        table = self.table
+        if table is not None:
+            table = table._replace(table=replace(table.table, kept=table.table.numbers(rows)))
+        return replace(
+            self,
+            inputs=csr.rows(self.inputs, rows),
+            labels=self.labels[rows],
+            lines=None if self.lines is None else self.lines[rows],
+            weights=None if self.weights is None else self.weights[rows],
+            groups=None if self.groups is None else self.groups.of_rows(rows),
+            notes=(*self.notes, f"left out: {left_out} without a label"),
+            table=table,
+            locator=lambda row: self.locate(int(rows[row])),
+        )
 
 
 def named_labels(values: NDArray[Any]) -> tuple[NDArray[np.float64], LabelNames]:

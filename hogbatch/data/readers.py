@@ -10,7 +10,6 @@ import numpy as np
 
 from hogbatch.data import arrays, libsvm, pictures, time_series, xmc
 from hogbatch.data.cache import DataCache
-from hogbatch.data.labelled import labelled
 from hogbatch.data.pieces import CELL, in_memory, text_pieces
 from hogbatch.data.progress import ReadProgress
 from hogbatch.data.raw import RawSet, ReadOptions
@@ -60,7 +59,7 @@ def read_as(path: str | Path, options: ReadOptions, cache: DataCache | None = No
     with opened(path, options.progress) as source:
         try:
             raw = _read(source, options, cache if source.persistent else None)
-            return labelled(raw) if options.labels else raw
+            return raw.labelled() if options.labels else raw
         except MemoryError as error:
             reason = str(error) or "an allocation failed"
             raise UsageError(
@@ -131,7 +130,7 @@ def read_together(pieces: Sequence[Piece], options: ReadOptions) -> RawSet:
         shifts = np.array([piece.first_line for piece in texts]) - starts
         own = np.searchsorted(starts, raw.lines, side="right") - 1  # the piece of each row
         raw = _encoded(replace(raw, lines=raw.lines + shifts[own]), options)
-    return labelled(raw) if options.labels else raw
+    return raw.labelled() if options.labels else raw
 
 
 def _read(source: Source, options: ReadOptions, cache: DataCache | None) -> RawSet:

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from hogbatch.data import csr
 from hogbatch.data.batch import Examples, Inputs, csr_inputs, dense_inputs
-from hogbatch.data.labelled import labelled
 from hogbatch.data.table.given import later_set
 from hogbatch.errors import UsageError
 from hogbatch.model.prediction import score_rows
@@ -41,7 +40,7 @@ def permutation_importances(
     if repeats < 1:
         raise UsageError(f"repeats: expected at least 1; got {repeats}")
     names = model.feature_names or ()
-    raw = labelled(later_set(X, y, model.table, model.network.features, names=names))
+    raw = later_set(X, y, model.table, model.network.features, names=names).labelled()
     rows = model.fitted.examples(raw, sparse=len(raw.inputs.indptr) > 0)
     return importances_of(model, rows, repeats, seed)
 

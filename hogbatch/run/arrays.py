@@ -12,7 +12,6 @@ from hogbatch.data.columns import find
 from hogbatch.data.encode import Encoding
 from hogbatch.data.facts import Fitted
 from hogbatch.data.frames import table_of, without
-from hogbatch.data.labelled import labelled
 from hogbatch.data.load import LoadedData, prepare
 from hogbatch.data.memory import flat_rows, is_sparse, raw_set
 from hogbatch.data.raw import RawSet
@@ -91,13 +90,13 @@ class GivenArrays:
             weights, shape = getattr(self, f"weight_{name}"), getattr(self.X, "shape", ())[1:]
             X, y = given[name]
             rows = flat_rows(X, shape if len(shape) > 1 else ())
-            return labelled(later_set(rows, y, *known, weights=weights, suffix=f"_{name}"))
+            return later_set(rows, y, *known, weights=weights, suffix=f"_{name}").labelled()
 
         model = self.model or initial_model(config)
         settings = preparation(config, model)
         settings |= {"class_weight": self.class_weight} if self.class_weight else {}
         data = prepare(
-            labelled(self._grouped(self._rows(config, model), config)),
+            self._grouped(self._rows(config, model), config).labelled(),
             {name: partial(read, name) for name, (X, _) in given.items() if X is not None},
             encoding=self.encoding,
             drop_constant=not self.part,

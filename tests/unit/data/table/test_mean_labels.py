@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 from hogbatch.data.folds import rows_of_member
-from hogbatch.data.labelled import labelled
 from hogbatch.data.load import prepare
 from hogbatch.data.order import Fractions, fold_numbers
 from hogbatch.data.table import encoders
@@ -84,7 +83,7 @@ def test_rows_without_labels_do_not_move_the_means():
     frame, y = rows(), LABELS.copy()
     y[:50] = np.nan
     kept = prepared(frame[50:].reset_index(drop=True), y[50:])
-    raw = labelled(training_set(frame, y, None, TableOptions()))
+    raw = training_set(frame, y, None, TableOptions()).labelled()
     data = prepare(raw, fractions=Fractions(0.0, 0.25), category_means="auto")
     np.testing.assert_array_equal(features_of(data.train), features_of(kept.train))
 
