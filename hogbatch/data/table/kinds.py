@@ -18,7 +18,6 @@ from hogbatch.data.table.columns import (
     Kind,
     NumberColumn,
     Table,
-    TextColumn,
     varies,
 )
 from hogbatch.data.table.typed import UnexpectedCells, typed
@@ -236,19 +235,15 @@ def reason_to_drop(name: str, column: Column, *, index: bool = False) -> str | N
     rows = int(np.count_nonzero(present))
     if not rows:
         return "no values"
-    if isinstance(column, TextColumn):
-        return None
+    if not varies(column, np.arange(len(column))):
+        return "constant"
     if isinstance(column, CategoryColumn):
         distinct = np.count_nonzero(np.bincount(column.codes[present]))
         if distinct >= MOSTLY_DISTINCT * rows and rows >= MIN_DISTINCT_ROWS:
             return "text that differs in nearly every row; --text or --categorical uses it"
-        return "constant" if distinct == 1 and rows == len(column) else None
-    known = column.values if rows == len(column) else column.values[present]
-    if rows == len(column) and (known == known[0]).all():
-        return "constant"
     if not isinstance(column, NumberColumn) or not ROW_NUMBER.fullmatch(name):
         return None
-    running = rows > 2 and rows == len(column) and (np.diff(known) == 1).all()
+    running = rows > 2 and (np.diff(column.values) == 1).all()  # not if a value is missing
     return "numbers the rows; --numeric uses it" if running else None
 
 
