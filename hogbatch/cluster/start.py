@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import msgspec
 
-from hogbatch.coordinator.plan import Plan, StoppingCriteria
+from hogbatch.coordinator.plan import Plan
 from hogbatch.policy.base import PolicySettings
 from hogbatch.store.layout import Layout
 from hogbatch.wire.curve import Keys
@@ -38,21 +38,5 @@ class ServerMemory(msgspec.Struct, frozen=True):
 
 def plan_of_server(plan: Plan, workers: int) -> Plan:
     """The plan of a server with `workers` workers: others decide about its rows and its end."""
-    ending = StoppingCriteria(
-        None,
-        None,
-        None,
-        None,
-        "last",
-        plan.stopping.wait_for_workers,
-        by_epoch=True,
-        average=plan.stopping.average,
-    )
-    return replace(
-        plan,
-        stopping=ending,
-        start_with=workers,
-        checkpoint_seconds=float("inf"),
-        parts={},
-        part_names=(),
-    )
+    stopping = replace(plan.stopping, by_epoch=True, first_epoch=False, max_rows=None)
+    return replace(plan, stopping=stopping, start_with=workers)

@@ -12,7 +12,7 @@ from tests.support.coordinator_stage import make_plan
 
 
 def test_a_start_is_sent_as_it_is():
-    plan = make_plan(epochs=None, target_loss=0.3, checkpoint_seconds=60.0)
+    plan = make_plan(epochs=None, target_loss=0.3, max_rows=7)
     sent = ServerStart(
         control="ipc://control",
         keys=None,
@@ -30,9 +30,5 @@ def test_a_start_is_sent_as_it_is():
     found = msgspec.msgpack.decode(msgspec.msgpack.encode(sent), type=ServerStart)
     assert found == sent
     assert isinstance(found.plan.training.layers[0], DenseLayer)
-    assert (found.plan.start_with, found.plan.stopping.target_loss) == (1, None)
-    assert found.plan.checkpoint_seconds == float("inf")
-    assert (
-        replace(found.plan, stopping=plan.stopping, checkpoint_seconds=plan.checkpoint_seconds)
-        == plan
-    )
+    assert (found.plan.start_with, found.plan.stopping.max_rows) == (1, None)
+    assert replace(found.plan, stopping=plan.stopping) == plan
