@@ -18,7 +18,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -123,24 +123,16 @@ def while_alive(dealer: Dealer, call: Callable[[], T]) -> T:
         return called.result()
 
 
+@dataclass(frozen=True, slots=True)
 class Upstream:
     """The coordinator of all servers, as the loop of this server's coordinator sees it."""
 
-    def __init__(
-        self,
-        state: SuppliedCoordinator,
-        background: BackgroundTasks,
-        dealer: Dealer,
-        frames: FrameSocket,
-        merges: ModelMerges,
-        own: ServerRows | None,
-    ) -> None:
-        """`dealer` is connected with the coordinator, `frames` with the process that started us.
-
-        `own` are the rows of this server; None: it has all.
-        """
-        self._state, self._background = state, background
-        self._dealer, self._frames, self._merges, self._own = dealer, frames, merges, own
+    _state: SuppliedCoordinator
+    _background: BackgroundTasks
+    _dealer: Dealer  # connected with the coordinator of all servers
+    _frames: FrameSocket  # connected with the process that started us
+    _merges: ModelMerges
+    _own: ServerRows | None  # rows of this server; None: it has all
 
     def events(self) -> Iterator[Event]:
         """Yield the events of the orders received since the last call."""
