@@ -17,7 +17,6 @@ from hogbatch.cluster.buffers import FLOAT, ExchangeBuffers
 from hogbatch.cluster.decisions.ring import ring_steps
 from hogbatch.cluster.planes.base import TIMEOUT_S, Plane, PlaneError, pauses_between_polls
 from hogbatch.coordinator.commands import MergeStep
-from hogbatch.errors import HogbatchError
 from hogbatch.kernels.contract import Floats
 from hogbatch.store.average import MovingMean
 from hogbatch.store.merge import delta
@@ -38,10 +37,6 @@ from hogbatch.wire.messages import (
 )
 
 _NOTE = struct.Struct("<QII")  # of a message: merge, attempt, step
-
-
-class MergeAborted(HogbatchError):
-    """The attempt was to end before it was complete; the change of this server is unchanged."""
 
 
 class ChangeExchange:
@@ -68,19 +63,11 @@ class ChangeExchange:
         is, so that the merge can be repeated with a larger number of the attempt, after an error or
         by fewer servers.
 
-        MergeAborted if `abort` is set before the end; PlaneError with the number of a server that
-        cannot be reached or does not answer in time.
+        PlaneError if `abort` is set before the end, or with the number of a server that cannot be
+        reached or does not answer in time.
         """
         attempt = message.merge, message.attempt
         self._arrived = {each for each in self._arrived if each[:2] >= attempt}
-        try:
-            self._reduce(message, abort)
-        except PlaneError:
-            if abort.is_set():
-                raise MergeAborted("the merge was aborted") from None
-            raise
-
-    def _reduce(self, message: Reduce, abort: threading.Event) -> None:
         numbers, rank = message.numbers, message.numbers.index(self._number)
         change, total, weight = self._buffers.change, self._buffers.sum, message.weights[rank]
         if len(numbers) == 1:  # the plane is not used: writes of an earlier attempt may have failed
@@ -112,11 +99,11 @@ class ChangeExchange:
         self._plane.start(to, (source + start, source + stop), target + start, note)
 
     def _wait(self, awaited: tuple[int, ...], abort: threading.Event) -> None:
-        """Wait for a message; PlaneError if it does not come in time, or MergeAborted."""
+        """Wait for a message; PlaneError if it does not come in time, or before `abort` is set."""
         deadline = time.monotonic() + self.timeout_s
         for pause in pauses_between_polls():
             if abort.is_set():
-                raise MergeAborted("the merge was aborted")
+                raise PlaneError(awaited[-1], "was not waited for: the merge was aborted")
             for sender, note in self._plane.notes():
                 if len(note) == _NOTE.size:
                     self._arrived.add((*_NOTE.unpack(note), sender))
@@ -232,10 +219,8 @@ class ModelMerges:
             return Reduced(*attempt, collected=collected)
         try:
             self._exchange.reduce(message, self._abort)
-        except MergeAborted:
-            return None
         except PlaneError as error:
-            return Reduced(*attempt, error.server)
+            return None if self._abort.is_set() else Reduced(*attempt, error.server)
         squares = (sum(_square(self._buffers.sum[c]) for c in each) for each in self._chunks)
         return Reduced(*attempt, squares=tuple(squares), collected=collected)
 
