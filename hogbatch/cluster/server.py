@@ -47,6 +47,7 @@ from hogbatch.coordinator.background import BackgroundTasks, Event
 from hogbatch.coordinator.commands import Actions, Answer, Finish, MergeStep, Quarantine, Revoke
 from hogbatch.coordinator.loop import Loop
 from hogbatch.data.cache import DataCache
+from hogbatch.data.raw import ReadOptions
 from hogbatch.errors import ProtocolError, UsageError
 from hogbatch.events.event_log import EventLog
 from hogbatch.events.names import EVENTS, SUMMARY
@@ -181,10 +182,10 @@ def serve(
         network = Network.described(*given)
         logs = [log_name(number) for number in range(len(requests))]
         directory = cleanup.enter_context(RunDirectory.hold(run_dir, logs))
-        cache = DataCache.of(config.data_cache)
+        reading = ReadOptions.of(config), DataCache.of(config.data_cache)
         own = None if start.parts is None else ServerRows(files_in(data), start.parts)
         segments = RunSegments(
-            data if own is None else while_alive(dealer, partial(own.read, cache)),
+            data if own is None else while_alive(dealer, partial(own.read, *reading)),
             _rows(start, config, own),
             network,
             OPTIMIZERS[config.optimizer].slots,

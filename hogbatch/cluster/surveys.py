@@ -22,10 +22,10 @@ from hogbatch.config.sources import merge_sources, to_toml
 from hogbatch.config.train import TrainConfig
 from hogbatch.data.cache import DataCache
 from hogbatch.data.order import Fractions
+from hogbatch.data.raw import ReadOptions
 from hogbatch.data.source import shown
 from hogbatch.errors import DataError
 from hogbatch.machine.printable import quoted
-from hogbatch.run.setup import read_options
 
 VALIDATION: Final = 0.1  # default fraction of the rows of each file
 # Answers requests on the machines of the servers: request i on that of server i.
@@ -44,7 +44,7 @@ def answer(request: bytes) -> bytes:
     message = msgspec.msgpack.decode(request, type=SurveyRequest)
     config = merge_sources(tomllib.loads(message.settings))
     cache = DataCache.of(config.data_cache)
-    options = read_options(config)
+    options = ReadOptions.of(config)
     read = partial(survey, fractions=_fractions(config), seed=config.seed, cache=cache)
     surveys = [read(Path(path), number, options) for number, path in message.parts]
     return msgspec.msgpack.encode(surveys)
@@ -55,7 +55,7 @@ def survey_folder(config: TrainConfig, servers: int, ask: Survey) -> DividedData
 
     DataError if the folder or a file is invalid, UsageError if it cannot be divided.
     """
-    folder, options = Path(config.data).absolute(), read_options(config)
+    folder = Path(config.data).absolute()
     files = list_parts(folder)
     numbers_by_server = divide([file.stat().st_size for file in files], servers, copies=1)
     requests = (
@@ -67,15 +67,14 @@ def survey_folder(config: TrainConfig, servers: int, ask: Survey) -> DividedData
     data = decide(
         folder,
         list(chain.from_iterable(decoded)),
-        options,
         loss=config.loss,
         scale=config.scale,
         fractions=_fractions(config),
         seed=config.seed,
     )
     for name, file in config.held_out_files.items():
-        cache = DataCache.of(config.data_cache)
-        data = with_held_out(data, name, Path(file).absolute(), cache)
+        given = ReadOptions.of(config), DataCache.of(config.data_cache)
+        data = with_held_out(data, name, Path(file).absolute(), *given)
     return data
 
 

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hogbatch.config.backbone import parse_shape
 from hogbatch.config.layers import Shape
 from hogbatch.data import csr
 from hogbatch.data.batch import RawInputs, count
@@ -18,7 +19,8 @@ from hogbatch.data.skipped import NONE_SKIPPED, SkippedLines
 from hogbatch.errors import DataError
 from hogbatch.machine.printable import plural
 
-if TYPE_CHECKING:  # these modules import this one
+if TYPE_CHECKING:  # the modules of tables import this one, and predictions need no settings
+    from hogbatch.config.train import TrainConfig
     from hogbatch.data.table.encoding import TableEncoding
     from hogbatch.data.table.kinds import Inspected, TableOptions
 
@@ -66,6 +68,22 @@ class ReadOptions:
     time: str | None = None  # column of a training table; the last rows are held out
     shape: Shape = ()  # (height, width, channels) of a row, to which pictures are resized
     progress: ReadProgress | None = None  # is told how far reading is
+
+    @classmethod
+    def of(cls, config: "TrainConfig") -> Self:
+        """The options that `config` gives for files which contain only numbers."""
+        return cls(
+            label=config.label,
+            index_base=None if config.index_base == "auto" else int(config.index_base),
+            bad_lines=config.bad_lines,
+            header=config.header,
+            declared=config.features,
+            lists=config.loss == "multilabel",
+            weight=config.sample_weight,
+            group=config.group,
+            time=config.time,
+            shape=parse_shape(config.input_shape) if config.input_shape else (),
+        )
 
 
 DEFAULTS: Final = ReadOptions()

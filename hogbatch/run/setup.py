@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from hogbatch.config.backbone import parse_shape, shape_of
+from hogbatch.config.backbone import shape_of
 from hogbatch.config.metrics import NUMBERS
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.sources import to_toml
@@ -232,22 +232,6 @@ def _choose_resume_point(
     return resume_point
 
 
-def read_options(config: TrainConfig) -> ReadOptions:
-    """Return how files are read that contain only numbers."""
-    return ReadOptions(
-        label=config.label,
-        index_base=None if config.index_base == "auto" else int(config.index_base),
-        bad_lines=config.bad_lines,
-        header=config.header,
-        declared=config.features,
-        lists=config.loss == "multilabel",
-        weight=config.sample_weight,
-        group=config.group,
-        time=config.time,
-        shape=parse_shape(config.input_shape) if config.input_shape else (),
-    )
-
-
 def preparation(config: TrainConfig, start: Model | None) -> dict[str, Any]:
     """Return the settings of `data.load.prepare` for a run that begins with `start`."""
     shape = partial(shape_of, config.layers, config.input_shape)
@@ -286,10 +270,11 @@ def load_data(config: TrainConfig, console: Console) -> LoadedData:
         )
     progress = ReadProgress()
     console.busy("reading the data", progress)
-    columns = config.drop, config.categorical, config.numeric, config.text
-    table = TableOptions(*columns, config.decimal, sequence=config.sequence)
-    of_numbers = config.layers and not config.sequence
-    options = replace(read_options(config), table=None if of_numbers else table, progress=progress)
+    options = replace(ReadOptions.of(config), progress=progress)
+    if not config.layers or config.sequence:  # otherwise only numbers are read
+        columns = config.drop, config.categorical, config.numeric, config.text
+        table = TableOptions(*columns, config.decimal, sequence=config.sequence)
+        options = replace(options, table=table)
     cache = DataCache.of(config.data_cache, console.say)
     if (start := initial_model(config)) is not None:
         options = replace(options, shape=start.input_shape)

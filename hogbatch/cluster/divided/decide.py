@@ -65,7 +65,6 @@ class DividedData(DataOfServers):
 def decide(
     folder: Path,
     surveys: Sequence[PartSurvey],
-    options: ReadOptions,
     *,
     loss: str = "auto",
     scale: str = "auto",
@@ -74,8 +73,8 @@ def decide(
 ) -> DividedData:
     """Choose encoding and scaler for all parts of `folder`, as `load` does for one file.
 
-    `options`, `fractions` and `seed` are those of the surveys, and `loss` and `scale` those of
-    `load`. DataError names the first file that does not fit to the others.
+    `fractions` and `seed` are those of the surveys, and `loss` and `scale` those of `load`.
+    DataError names the first file that does not fit to the others.
     """
     surveys = sorted(surveys, key=lambda each: each.part.number)
     _expect_same_form(surveys)
@@ -89,11 +88,6 @@ def decide(
     scaler, scale_note = scaler_for(scale, moments.statistics, sparse=sparse)
     kind_note = explain(labels, encoding) if loss == "auto" else None
     reading = PartReading(
-        label=options.label,
-        header=options.header,
-        bad_lines=options.bad_lines,
-        declared=options.declared,
-        index_base_option=options.index_base,
         index_base=surveys[0].index_base,
         columns=surveys[0].columns,
         features=features,
@@ -120,11 +114,11 @@ def decide(
 
 
 def with_held_out(
-    data: DividedData, name: SetName, path: Path, cache: DataCache | None = None
+    data: DividedData, name: SetName, path: Path, options: ReadOptions, cache: DataCache | None
 ) -> DividedData:
     """`data` with the file of set `name`, for which no rows of the parts are split off."""
     assert name not in data.set_sizes, "parts are surveyed with fraction 0"
-    file, raw = survey_held_out(path, data.reading, cache)
+    file, raw = survey_held_out(path, data.reading, options, cache)
     digest = of_arrays(f"{data.fingerprint} {name} {file.digest.hex()}", ())
     return replace(
         data,

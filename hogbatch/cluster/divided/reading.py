@@ -6,6 +6,7 @@ its memory, one after the other.
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -154,12 +155,15 @@ def sizes_of(
     return sizes
 
 
-def read_part(part: Part, reading: PartReading, cache: DataCache | None = None) -> Piece:
-    """Read a part, encode its labels, scale and split it.
+def read_part(
+    part: Part, reading: PartReading, options: ReadOptions, cache: DataCache | None = None
+) -> Piece:
+    """Read a part with the options of its survey, encode its labels, scale and split it.
 
     DataError if the file has changed since its survey; UsageError if it does not fit into memory.
     """
-    raw = read_rows(part.path, reading.options, cache)
+    options = replace(options, lists=reading.encoding.kind == "multilabel")
+    raw = read_rows(part.path, options, cache)
     _expect_unchanged(raw, part.digest)
     labels, scaler = encode(raw, reading.encoding), reading.fitted.scaler
     sets = split_rows(raw.rows, reading.fractions, (reading.seed, part.number))
@@ -171,29 +175,31 @@ def read_part(part: Part, reading: PartReading, cache: DataCache | None = None) 
 
 
 def survey_held_out(
-    path: str | Path, reading: PartReading, cache: DataCache | None = None
+    path: str | Path, reading: PartReading, options: ReadOptions, cache: DataCache | None
 ) -> tuple[HeldOutFile, RawSet]:
     """Read a file of held-out rows (or that of a sample); return what servers get, and the rows.
 
     DataError if the file is invalid, or has labels or columns that the training data lack.
     """
-    raw = _held_out_rows(path, reading, cache)
+    raw = _held_out_rows(path, reading, options, cache)
     sizes = reading.fitted.examples(raw, sparse=reading.sparse).sizes
     return HeldOutFile(str(path), digest_of(raw), sizes), raw
 
 
 def read_held_out(
-    file: HeldOutFile, reading: PartReading, cache: DataCache | None = None
+    file: HeldOutFile, reading: PartReading, options: ReadOptions, cache: DataCache | None = None
 ) -> Examples:
     """Read held-out rows; DataError if the file has changed since its survey."""
-    raw = _held_out_rows(file.path, reading, cache)
+    raw = _held_out_rows(file.path, reading, options, cache)
     _expect_unchanged(raw, file.digest)
     return reading.fitted.examples(raw, sparse=reading.sparse)
 
 
-def _held_out_rows(path: str | Path, reading: PartReading, cache: DataCache | None) -> RawSet:
+def _held_out_rows(
+    path: str | Path, reading: PartReading, options: ReadOptions, cache: DataCache | None
+) -> RawSet:
     read = partial(read_as, file_of(path, "test"), cache=cache)
-    return rows_like(reading.fitted, read, reading.options)
+    return rows_like(reading.fitted, read, options)
 
 
 def _expect_unchanged(raw: RawSet, digest: bytes) -> None:
@@ -220,8 +226,8 @@ class ServerRows:
                 starts = list(accumulate(sizes, initial=0))
                 self._starts[name] = starts, dict(zip(own, local, strict=False))
 
-    def read(self, cache: DataCache | None) -> Segment:
-        """Read the files, one after the other, into a new segment.
+    def read(self, options: ReadOptions, cache: DataCache | None) -> Segment:
+        """Read the files, one after the other, with `options` into a new segment.
 
         DataError if one is invalid or has changed, UsageError if there is too little memory.
         """
@@ -231,9 +237,9 @@ class ServerRows:
 
         def pieces() -> Iterator[Piece]:
             for part in self._own:
-                yield read_part(part, files.reading, cache)
+                yield read_part(part, files.reading, options, cache)
             for name, file in files.held_out.items():
-                yield {name: read_held_out(file, files.reading, cache)}
+                yield {name: read_held_out(file, files.reading, options, cache)}
 
         dataset.fill(segment, pieces())
         return segment

@@ -14,7 +14,7 @@ from hogbatch.config.sets import SetName
 from hogbatch.data.encode import Encoding
 from hogbatch.data.facts import Fitted
 from hogbatch.data.order import Fractions
-from hogbatch.data.raw import Columns, LabelLists, LabelNames, ReadOptions
+from hogbatch.data.raw import Columns, LabelLists, LabelNames
 from hogbatch.data.scale import ColumnMoments, Scaler
 from hogbatch.data.sizes import SetSizes
 from hogbatch.store.layout import arrange
@@ -119,13 +119,11 @@ class HeldOutFile(Struct, frozen=True):
 
 
 class PartReading(Struct, frozen=True, kw_only=True):
-    """The rules for reading, encoding, scaling and splitting the rows of all parts."""
+    """The rules for encoding, scaling and splitting the rows of all parts.
 
-    label: tuple[str, ...]  # these five are options, see `ReadOptions`
-    header: str
-    bad_lines: float
-    declared: int | None
-    index_base_option: int | None
+    They are read with the options that the settings of the run give.
+    """
+
     index_base: int | None  # as found
     columns: Columns  # of all parts
     features: int  # F
@@ -134,18 +132,6 @@ class PartReading(Struct, frozen=True, kw_only=True):
     stored_scaler: tuple[bytes, bytes] | None  # float64[F]: mean, scale
     fractions: Fractions
     seed: int
-
-    @property
-    def options(self) -> ReadOptions:
-        """Options for reading a part as its survey did."""
-        return ReadOptions(
-            label=self.label,
-            index_base=self.index_base_option,
-            bad_lines=self.bad_lines,
-            header=self.header,
-            declared=self.declared,
-            lists=self.encoding.kind == "multilabel",
-        )
 
     @property
     def fitted(self) -> Fitted:

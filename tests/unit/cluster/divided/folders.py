@@ -33,14 +33,14 @@ def divided(folder, options=ReadOptions(), fractions=Fractions(0), seed=0, **set
     """The divided data of a folder."""
     surveys = surveys_of(folder, options, fractions, seed)
     settings |= {"fractions": fractions, "seed": seed}
-    return decide(Path(folder), surveys, options, **settings)
+    return decide(Path(folder), surveys, **settings)
 
 
-def pieces_of(data):
+def pieces_of(data, options=ReadOptions()):  # noqa: B008 (frozen)
     """The rows of all parts, as a server reads them."""
-    reading = sent(data.reading)
-    held_out = ({name: read_held_out(file, reading)} for name, file in data.held_out.items())
-    return [*(read_part(each, reading) for each in sent_all(data.parts)), *held_out]
+    given = sent(data.reading), options
+    held_out = ({name: read_held_out(file, *given)} for name, file in data.held_out.items())
+    return [*(read_part(each, *given) for each in sent_all(data.parts)), *held_out]
 
 
 def sent_all(records):

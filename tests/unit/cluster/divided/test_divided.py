@@ -175,9 +175,10 @@ def test_single_labels_become_lists_if_the_loss_needs_them(tmp_path):
 def test_the_features_of_sparse_rows_may_be_declared(tmp_path):
     (tmp_path / "a.svm").write_text("1 1:1\n-1 2:1\n")
     (tmp_path / "b.svm").write_text("1 3:5\n-1 2:1\n")
-    data = divided(tmp_path, ReadOptions(declared=9), scale="max")
+    options = ReadOptions(declared=9)
+    data = divided(tmp_path, options, scale="max")
     assert data.train_sizes.features == len(data.scaler.mean) == 9
-    assert [piece["train"].features for piece in pieces_of(data)] == [9, 9]
+    assert [piece["train"].features for piece in pieces_of(data, options)] == [9, 9]
 
 
 def test_one_class_in_each_file_is_enough(tmp_path):
@@ -234,5 +235,5 @@ def test_only_one_part_is_in_memory_while_a_segment_is_filled(tmp_path, monkeypa
 
     monkeypatch.setattr(reading, "read_part", watched)
     files = files_in(data.segment())
-    ServerRows(files, range(len(files.parts))).read(cache=None).close()
+    ServerRows(files, range(len(files.parts))).read(ReadOptions(), cache=None).close()
     assert len(alive) == 4

@@ -25,11 +25,6 @@ def test_a_reading_is_sent_as_it_is(encoding):
     random = np.random.default_rng(0)
     scaler = Scaler(random.normal(0, 1e9, 2), random.random(2))
     reading = PartReading(
-        label=("y",),
-        header="yes",
-        bad_lines=0.25,
-        declared=None,
-        index_base_option=None,
         index_base=1,
         columns=Columns(("a", "b"), "y", 2),
         features=2,
