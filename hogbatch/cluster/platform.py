@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,6 @@ from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest, parse_workers
 from hogbatch.coordinator.commands import (
     Actions,
-    Finish,
     Keep,
     Revoke,
     RollBack,
@@ -39,7 +38,6 @@ from hogbatch.data.source import shown
 from hogbatch.events.event import Evaluation, WorkersOfServer
 from hogbatch.events.names import SERVERS
 from hogbatch.events.recorder import RunRecorder
-from hogbatch.events.records import RunTotals
 from hogbatch.machine.files import replace_file
 from hogbatch.model.network import Network
 from hogbatch.policy.choose import Factory
@@ -191,25 +189,17 @@ class SeveralServers(Platform):
         return replace(plan, parts=parts, part_names=names)
 
     def run(self, components: RunComponents, workers: tuple[WorkerRequest, ...]) -> Outcome:
-        with closing(Router(components.setup.run_dir, listen=self.cluster.listen)) as router:
-            finish, totals = self._train(components, router)
-        return Outcome(finish, totals.with_refused(router.refused, router.rejected))
-
-    def close(self) -> None:
-        self.cluster.close()
-
-    def _train(self, components: RunComponents, router: Router) -> tuple[Finish, RunTotals]:
-        """Train on servers whose messages `router` receives."""
         setup, segments = components.setup, components.segments
-
-        def start(index: int, key: str) -> bytes:
-            return self._start(components, index, router, bytes.fromhex(key))
-
-        channel = ServersChannel(self.cluster, router, start, segments.scores)
-        self.cluster.begin(segments.data, channel.failed)
-        model = ModelOfServers(segments.model, channel)
-        mean = MeanOfServers(components.keep, channel)
-        try:
+        with ExitStack() as cleanup:
+            router = Router(setup.run_dir, listen=self.cluster.listen)
+            cleanup.callback(router.close)
+            start = partial(self._start, components, router)
+            channel = ServersChannel(self.cluster, router, start, segments.scores)
+            cleanup.callback(channel.close)
+            self.cluster.begin(segments.data, channel.failed)
+            model = ModelOfServers(segments.model, channel)
+            mean = MeanOfServers(components.keep, channel)
+            cleanup.callback(mean.close)
             channel.begin()
             actions: Actions = {
                 Revoke: lambda it: channel.revoke(it.number),
@@ -229,14 +219,13 @@ class SeveralServers(Platform):
             for key, name, files in channel.stop():
                 _write(setup.run_dir / SERVERS / name, files, components.console)
                 _record_last(components, key, files)
-        finally:
-            mean.close()
-            channel.close()
-        return finish, totals
+        return Outcome(finish, totals.with_refused(router.refused, router.rejected))
 
-    def _start(
-        self, components: RunComponents, index: int, router: Router, identity: bytes
-    ) -> bytes:
+    def close(self) -> None:
+        self.cluster.close()
+
+    def _start(self, components: RunComponents, router: Router, index: int, key: str) -> bytes:
+        """The encoded ServerStart of server `index`, which gets `key`."""
         setup, data = components.setup, components.setup.data
         assert self._server_plan is not None, "plan comes first"
         workers = self.cluster.workers(index)
@@ -244,7 +233,7 @@ class SeveralServers(Platform):
         start = ServerStart(
             control=router.address,
             keys=router.keys,
-            identity=identity,
+            identity=bytes.fromhex(key),
             settings=setup.settings,
             workers=workers,
             plan=plan_of_server(self._server_plan, count),
