@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import accumulate
 from pathlib import Path
@@ -14,7 +14,6 @@ from msgspec import structs
 from hogbatch.cluster.divided.reading import sizes_of, survey_held_out
 from hogbatch.cluster.divided.records import (
     DividedFiles,
-    HeldOutFile,
     ListedLabels,
     Part,
     PartReading,
@@ -51,15 +50,15 @@ class DividedData(DataOfServers):
     reading: PartReading  # how they are read
     mean_square: float  # over the training rows, of the squared norm of their scaled features
     label_frequencies: Frequencies | None  # training rows with each label, or None
-    held_out: Mapping[SetName, HeldOutFile] = field(default_factory=dict)  # in files of their own
+    held_out: tuple[Part, ...] = ()  # sets in files of their own
 
     @cached_property
     def set_sizes(self) -> Mapping[SetName, SetSizes]:
-        return sizes_of(self.parts, self.held_out)
+        return sizes_of([*self.parts, *self.held_out])
 
     def segment(self) -> Segment:
         """The files, which servers read."""
-        return segment_of(DividedFiles(self.parts, dict(self.held_out), self.reading))
+        return segment_of(DividedFiles(self.parts, self.held_out, self.reading))
 
 
 def decide(
@@ -118,11 +117,11 @@ def with_held_out(
 ) -> DividedData:
     """`data` with the file of set `name`, for which no rows of the parts are split off."""
     assert name not in data.set_sizes, "parts are surveyed with fraction 0"
-    file, raw = survey_held_out(path, data.reading, options, cache)
+    file, raw = survey_held_out(name, path, data.reading, options, cache)
     digest = of_arrays(f"{data.fingerprint} {name} {file.digest.hex()}", ())
     return replace(
         data,
-        held_out={**data.held_out, name: file},
+        held_out=(*data.held_out, file),
         fingerprint=digest.hexdigest(),
         skipped=data.skipped + raw.skipped.total,
         notes=(*data.notes, *raw.messages),

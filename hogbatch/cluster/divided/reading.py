@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from hogbatch.cluster.divided.records import (
     DividedFiles,
-    HeldOutFile,
     ListedLabels,
     Part,
     PartReading,
@@ -141,18 +140,14 @@ def _labels(raw: RawSet, training: RowNumbers | None) -> SingleLabels | ListedLa
 Piece: TypeAlias = Mapping[SetName, Examples]  # rows to add to the sets of a server
 
 
-def sizes_of(
-    parts: Sequence[Part], held_out: Mapping[SetName, HeldOutFile]
-) -> dict[SetName, SetSizes]:
-    """The sizes of the sets of rows of `parts` (at least one), and of files of held-out rows."""
+def sizes_of(parts: Sequence[Part]) -> dict[SetName, SetSizes]:
+    """The sizes of the sets of rows of `parts`, of which the first one has training rows."""
     features = parts[0].train.features
-    sizes: dict[SetName, SetSizes] = {}
-    for name in SET_NAMES:
-        if name in held_out:
-            sizes[name] = held_out[name].sizes
-        elif found := [part.sets[name] for part in parts if name in part.sets]:
-            sizes[name] = SetSizes.sum(found, features)
-    return sizes
+    return {
+        name: SetSizes.sum(found, features)
+        for name in SET_NAMES
+        if (found := [part.sets[name] for part in parts if name in part.sets])
+    }
 
 
 def read_part(
@@ -175,24 +170,24 @@ def read_part(
 
 
 def survey_held_out(
-    path: str | Path, reading: PartReading, options: ReadOptions, cache: DataCache | None
-) -> tuple[HeldOutFile, RawSet]:
-    """Read a file of held-out rows (or that of a sample); return what servers get, and the rows.
+    name: SetName, path: Path, reading: PartReading, options: ReadOptions, cache: DataCache | None
+) -> tuple[Part, RawSet]:
+    """Read the file of set `name` (or that of a sample); return what servers get, and the rows.
 
     DataError if the file is invalid, or has labels or columns that the training data lack.
     """
     raw = _held_out_rows(path, reading, options, cache)
     sizes = reading.fitted.examples(raw, sparse=reading.sparse).sizes
-    return HeldOutFile(str(path), digest_of(raw), sizes), raw
+    return Part(path=str(path), digest=digest_of(raw), sets={name: sizes}), raw
 
 
 def read_held_out(
-    file: HeldOutFile, reading: PartReading, options: ReadOptions, cache: DataCache | None = None
-) -> Examples:
+    file: Part, reading: PartReading, options: ReadOptions, cache: DataCache | None = None
+) -> Piece:
     """Read held-out rows; DataError if the file has changed since its survey."""
     raw = _held_out_rows(file.path, reading, options, cache)
     _expect_unchanged(raw, file.digest)
-    return reading.fitted.examples(raw, sparse=reading.sparse)
+    return {name: reading.fitted.examples(raw, sparse=reading.sparse) for name in file.sets}
 
 
 def _held_out_rows(
@@ -220,8 +215,8 @@ class ServerRows:
         # By set: where each part starts among all rows, and by its number where it starts here.
         self._starts: dict[SetName, tuple[list[int], dict[int, int]]] = {}
         for name in SET_NAMES:
-            if name not in files.held_out:
-                sizes = [each.rows_of(name) for each in files.parts]
+            sizes = [each.rows_of(name) for each in files.parts]
+            if any(sizes):
                 local = accumulate((sizes[number] for number in own), initial=0)
                 starts = list(accumulate(sizes, initial=0))
                 self._starts[name] = starts, dict(zip(own, local, strict=False))
@@ -232,14 +227,14 @@ class ServerRows:
         DataError if one is invalid or has changed, UsageError if there is too little memory.
         """
         files = self._files
-        layout = arrange(dataset.fields(sizes_of(self._own, files.held_out)))
+        layout = arrange(dataset.fields(sizes_of([*self._own, *files.held_out])))
         segment = Segment.create("data", layout, read_only=True)
 
         def pieces() -> Iterator[Piece]:
             for part in self._own:
                 yield read_part(part, files.reading, options, cache)
-            for name, file in files.held_out.items():
-                yield {name: read_held_out(file, files.reading, options, cache)}
+            for file in files.held_out:
+                yield read_held_out(file, files.reading, options, cache)
 
         dataset.fill(segment, pieces())
         return segment

@@ -77,9 +77,9 @@ class ListedLabels(Struct, frozen=True, tag=True):
 
 
 class Part(Struct, frozen=True, kw_only=True):
-    """A part, as it is read for training."""
+    """A part, as it is read for training, or a file of held-out rows, which every server reads."""
 
-    number: int  # from 0, in the order of the files
+    number: int = -1  # from 0, in the order of the files; -1: held-out rows
     path: str
     digest: bytes  # 16 bytes, of the rows as read
     sets: dict[SetName, SetSizes]  # into which its rows are split
@@ -110,14 +110,6 @@ class PartSurvey(Struct, frozen=True, kw_only=True):
     skipped_lines: tuple[str, ...]  # messages for the user
 
 
-class HeldOutFile(Struct, frozen=True):
-    """A file of held-out rows, which every server reads."""
-
-    path: str
-    digest: bytes  # 16 bytes, of the rows as read
-    sizes: SetSizes
-
-
 class PartReading(Struct, frozen=True, kw_only=True):
     """The rules for encoding, scaling and splitting the rows of all parts.
 
@@ -144,7 +136,7 @@ class DividedFiles(Struct, frozen=True):
     """All files, and how they are read: the data of a server in place of the rows."""
 
     parts: tuple[Part, ...]
-    held_out: dict[SetName, HeldOutFile]  # that all servers read; other sets are in the parts
+    held_out: tuple[Part, ...]  # that all servers read; other sets are in the parts
     reading: PartReading
 
 

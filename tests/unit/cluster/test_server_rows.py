@@ -14,7 +14,7 @@ def test_each_row_of_the_own_parts_has_one_position():
     parts = tuple(
         Part(number=number, path="", digest=b"", sets=each) for number, each in enumerate(sets)
     )
-    server = ServerRows(DividedFiles(parts, {}, SimpleNamespace()), own)
+    server = ServerRows(DividedFiles(parts, (), SimpleNamespace()), own)
     first = {part: sum(rows[:part]) for part in own}
     leases = [
         Lease(1, "train", 0, first[part] + row, sum(rows[: part + 1]), 1, 0.1, 0)

@@ -39,7 +39,7 @@ def divided(folder, options=ReadOptions(), fractions=Fractions(0), seed=0, **set
 def pieces_of(data, options=ReadOptions()):  # noqa: B008 (frozen)
     """The rows of all parts, as a server reads them."""
     given = sent(data.reading), options
-    held_out = ({name: read_held_out(file, *given)} for name, file in data.held_out.items())
+    held_out = [read_held_out(each, *given) for each in sent_all(data.held_out)]
     return [*(read_part(each, *given) for each in sent_all(data.parts)), *held_out]
 
 

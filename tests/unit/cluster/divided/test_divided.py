@@ -119,7 +119,7 @@ def test_a_segment_is_filled_part_by_part(tmp_path, form, kind, test_fraction):
     folder, _ = write_parts(WRITERS[form], tmp_path, values, labels, 2)
     data = divided(folder, fractions=Fractions(test_fraction, test_fraction))
     own = (data.parts[3], data.parts[0])  # of one server
-    sizes = sizes_of(own, {})
+    sizes = sizes_of(own)
     segment = Segment.create("data", arrange(dataset.fields(sizes)))
     pieces = [pieces_of(data)[number] for number in (3, 0)]
     dataset.fill(segment, iter(pieces))

@@ -59,7 +59,7 @@ def test_a_changed_test_file_is_noticed(tmp_path, folder):
     test = tmp_path / "test.csv"
     test.write_text("a,b,y\n1,2,0\n")
     data = held_out(folder, test)
-    assert read_held_out(data.held_out["test"], data.reading, ReadOptions()).rows == 1
+    assert read_held_out(*data.held_out, data.reading, ReadOptions())["test"].rows == 1
     test.write_text("a,b,y\n1,3,0\n")
     with pytest.raises(DataError, match=r"test\.csv has changed since this run read it first"):
         pieces_of(data)
