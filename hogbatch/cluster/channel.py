@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final, TypeVar
 
 import numpy as np
@@ -99,7 +100,7 @@ class ServersChannel(ProcessAdapter):
         return self._router.wait(timeout_s)
 
     def receive(self) -> Iterator[tuple[str, ToCoordinator]]:
-        for key, message in self._router.receive():
+        for key, message in chain(self._router.receive(), self._reported.taken()):
             if (place := self._by_key.get(key)) is None:
                 continue  # it was killed
             if isinstance(message, Done) and (server := place.handle):
@@ -112,11 +113,6 @@ class ServersChannel(ProcessAdapter):
             if isinstance(message, Failed | Goodbye):
                 self._forget(key)
             yield key, message
-        for key, message in self._reported.taken():
-            if key in self._by_key:
-                if isinstance(message, Failed):
-                    self._forget(key)
-                yield key, message
 
     def _read_scores(self, server: ServerHandle, lease: Lease, done: Done) -> None:
         """Copy the scores of the rows of `lease`, which is done only then."""
