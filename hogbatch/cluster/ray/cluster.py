@@ -67,15 +67,12 @@ class ServerActor:
         self._host = ServerHost(start, data, self._failures.put)
 
     @_method("failures")
-    def failures(self, timeout_s: float) -> list[str]:
-        """Why the process has failed or ended; waits for that up to `timeout_s`, else empty."""
+    def failure(self, timeout_s: float) -> str | None:
+        """Why the process has failed or ended; waits for that up to `timeout_s`, else None."""
         self._called = time.monotonic()
-        found: list[str] = []
         with suppress(queue.Empty):
-            found.append(self._failures.get(timeout=timeout_s))
-            while True:
-                found.append(self._failures.get_nowait())
-        return found
+            return self._failures.get(timeout=timeout_s)
+        return None
 
     @_method("introduce")
     def introduce(
@@ -106,7 +103,7 @@ class ServerActor:
     def _watch(self) -> None:
         """End this actor, and with it its server, if the driver cannot be reached any more.
 
-        The driver calls `failures` every second; without it, the others go on without this server.
+        The driver calls `failure` every second; without it, the others go on without this server.
         """
         while time.monotonic() - self._called < SILENCE_S:
             time.sleep(1.0)
@@ -175,14 +172,14 @@ class RayServer:
             return
         while not self._ended.is_set():
             try:
-                waiting = self.actor.failures.remote(WATCH_S)
-                reasons = ray.get(waiting, timeout=WATCH_S + ANSWERS_WITHIN_S)
+                waiting = self.actor.failure.remote(WATCH_S)
+                reason = ray.get(waiting, timeout=WATCH_S + ANSWERS_WITHIN_S)
             except GetTimeoutError:
                 self._lost(f"no answer for {ANSWERS_WITHIN_S:.0f} s")
             except RayError as error:
                 self._lost(f"its machine or its actor has failed ({type(error).__name__})")
             else:
-                for reason in reasons:
+                if reason is not None:
                     self._cluster.failed(self._key, reason)
 
     def _start(self) -> bool:
