@@ -1,12 +1,17 @@
 """The live view of a run, of this process or of another one."""
 
 import logging
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Self
+
+from rich.console import Group
+from rich.live import Live
+from rich.text import Text
 
 from hogbatch.data.progress import ReadProgress
 from hogbatch.events.event import AnyEvent, Ended
@@ -16,21 +21,42 @@ from hogbatch.machine.printable import printable_lines
 from hogbatch.views.console import Console
 from hogbatch.views.live.activity import Activity, preparing, running
 from hogbatch.views.live.frame import Frame
-from hogbatch.views.live.terminal import INTERVAL_S, LiveView, Terminal
+from hogbatch.views.live.terminal import Terminal
 from hogbatch.views.status.run_files import RunReport
 
+INTERVAL_S: Final = 0.5  # between two frames
 PREPARING: Final = Activity("reading its data, or it has ended before training")
 log = logging.getLogger(__name__)
 
 
-class RunView(LiveView):
-    """A live view of one run."""
+class RunView:
+    """A view of one run at the bottom of a terminal, from `with` on; the last lines stay.
+
+    What is written to stderr appears above them if stderr is a terminal, too.
+    """
 
     def __init__(self, terminal: Terminal, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(terminal)
-        self._clock = clock
+        self._terminal, self._clock = terminal, clock
         self._text = ""  # of the current activity
         self._begun = 0.0  # when it was first seen
+        self._live = Live(
+            console=terminal,
+            auto_refresh=False,
+            redirect_stdout=False,
+            redirect_stderr=sys.stderr is not None and sys.stderr.isatty(),
+            vertical_overflow="crop",
+        )
+
+    def __enter__(self) -> Self:
+        with self._terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if sys.stderr is not None:
+            sys.stderr.flush()  # its last line may be incomplete
+        with self._terminal:
+            self._live.stop()
 
     def draw(self, run: RunState, condition: Condition, preparing: Activity) -> None:
         """Show the run as it is now; `preparing` is its activity before its first event."""
@@ -42,6 +68,11 @@ class RunView(LiveView):
         size, encoding = self._terminal.fit(), self._terminal.encoding
         frame = Frame(run, condition, activity, now - self._begun, size, encoding)
         self.show(frame.lines())
+
+    def show(self, lines: Sequence[Text]) -> None:
+        """Replace the lines. The cursor then stands in an empty line below them."""
+        with self._terminal:
+            self._live.update(Group(*lines, ""), refresh=True)
 
 
 class LiveConsole(Console):

@@ -1,17 +1,12 @@
-"""A terminal with lines that stay, and a view below them that is updated in place."""
+"""A terminal on which several threads print lines and update a view below them."""
 
 import os
-import sys
 import threading
-from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final, Self, TextIO
+from typing import Any, Self, TextIO
 
-from rich.console import Console as RichConsole, ConsoleDimensions, Group
-from rich.live import Live
+from rich.console import Console as RichConsole, ConsoleDimensions
 from rich.text import Text
-
-INTERVAL_S: Final = 0.5  # between two frames
 
 
 class Terminal(RichConsole):
@@ -53,36 +48,3 @@ class Terminal(RichConsole):
     def say(self, line: str) -> None:
         """Print a line that stays; the terminal wraps it."""
         self.print(Text(line), soft_wrap=True)
-
-
-class LiveView:
-    """Lines at the bottom of a terminal, from `with` on; the last ones stay.
-
-    What is written to stderr appears above them if stderr is a terminal, too.
-    """
-
-    def __init__(self, terminal: Terminal) -> None:
-        self._terminal = terminal
-        self._live = Live(
-            console=terminal,
-            auto_refresh=False,
-            redirect_stdout=False,
-            redirect_stderr=sys.stderr is not None and sys.stderr.isatty(),
-            vertical_overflow="crop",
-        )
-
-    def __enter__(self) -> Self:
-        with self._terminal:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if sys.stderr is not None:
-            sys.stderr.flush()  # its last line may be incomplete
-        with self._terminal:
-            self._live.stop()
-
-    def show(self, lines: Sequence[Text]) -> None:
-        """Replace the lines. The cursor then stands in an empty line below them."""
-        with self._terminal:
-            self._live.update(Group(*lines, ""), refresh=True)

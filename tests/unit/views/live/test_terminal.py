@@ -7,7 +7,7 @@ import threading
 import pytest
 from rich.text import Text
 
-from hogbatch.views.live.terminal import LiveView
+from hogbatch.views.live.console import RunView
 from tests.unit.views.live.conftest import Emulator
 
 
@@ -16,7 +16,7 @@ def lines(*texts):
 
 
 def test_a_frame_replaces_the_one_before_and_the_cursor_is_below_it(terminal, stream):
-    with LiveView(terminal) as view:
+    with RunView(terminal) as view:
         view.show(lines("one", "two long", "three"))
         view.show(lines("1", "2"))
         assert stream.lines == ["1", "2"]
@@ -27,7 +27,7 @@ def test_a_frame_replaces_the_one_before_and_the_cursor_is_below_it(terminal, st
 
 def test_printed_lines_stay_above_a_high_frame_also_if_they_wrap(terminal, stream):
     said = []
-    with LiveView(terminal) as view:
+    with RunView(terminal) as view:
         for count in range(6):
             view.show(lines(*(f"frame {count}" for _ in range(7))))
             terminal.say("x" * 50 + str(count))
@@ -43,7 +43,7 @@ def test_errors_appear_above_the_frame_if_stderr_is_a_terminal(
 ):
     stderr = Emulator() if is_terminal else io.StringIO()
     monkeypatch.setattr(sys, "stderr", stderr)
-    with LiveView(terminal) as view:
+    with RunView(terminal) as view:
         view.show(lines("frame"))
         print("an error", 3, file=sys.stderr)
         print("incom", end="", file=sys.stderr)
@@ -58,7 +58,7 @@ def test_a_closed_terminal_ends_nothing(terminal, stream):
         raise OSError(5, "Input/output error")
 
     stream.write = fail
-    with LiveView(terminal) as view:
+    with RunView(terminal) as view:
         view.show(lines("two"))
         terminal.say("said")
 
@@ -76,7 +76,7 @@ def test_lines_of_several_threads_never_mix_with_frames(
     terminal, stream, monkeypatch, frequent_switches
 ):
     monkeypatch.setattr(sys, "stderr", Emulator())
-    with LiveView(terminal) as view:
+    with RunView(terminal) as view:
 
         def draw():
             for n in range(200):
