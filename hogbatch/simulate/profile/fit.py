@@ -7,6 +7,7 @@ second. A figure that no probe depends on keeps its value.
 
 import math
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -40,7 +41,7 @@ def fit(described: Described, figures: Sequence[str], probes: Sequence[Probe]) -
     `figures` are names such as "flops", or "dense.flops" in a section. Those that no probe
     determines are labelled in the `sources` of their section.
     """
-    start: NDArray[np.float64] = np.log([_get(described, name) for name in figures])
+    start: NDArray[np.float64] = np.log([attrgetter(name)(described) for name in figures])
     logs, damping = start.copy(), 1e-2
 
     def errors(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -63,7 +64,8 @@ def fit(described: Described, figures: Sequence[str], probes: Sequence[Probe]) -
     for name in np.array(figures)[abs(logs - start) < UNCHANGED]:
         *section, figure = str(name).split(".")
         path = [*section, "sources"]
-        fitted = _replaced(fitted, path, {**_get(fitted, ".".join(path)), figure: NOT_MEASURED})
+        known = attrgetter(".".join(path))(fitted)
+        fitted = _replaced(fitted, path, {**known, figure: NOT_MEASURED})
     return fitted
 
 
@@ -73,12 +75,6 @@ def _robust(error: float) -> float:
     if size <= USUAL_ERROR:
         return error
     return math.copysign(math.sqrt(USUAL_ERROR * (2 * size - USUAL_ERROR)), error)
-
-
-def _get(described: Any, name: str) -> Any:
-    for part in name.split("."):
-        described = getattr(described, part)
-    return described
 
 
 def _with(described: Described, figures: Sequence[str], logs: NDArray[np.float64]) -> Described:
