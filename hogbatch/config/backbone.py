@@ -225,10 +225,8 @@ def _layer(word: str, inputs: Shape, ids: int) -> BackboneLayer:
                 return Normalisation(inputs)
             case "conv1d", (filters, steps):
                 return _with_options(Convolution(inputs, filters, 1, steps), options)
-            case (("pool" | "avgpool"), (size,)) if not options:
-                return Pooling(inputs, size, size, kind == "avgpool")
-            case (("pool" | "avgpool"), (height, width)) if not options:
-                return Pooling(inputs, height, width, kind == "avgpool")
+            case (("pool" | "avgpool"), (_,) | (_, _)) if not options:
+                return Pooling(inputs, sizes[0], sizes[-1], kind == "avgpool")
             case (("max" | "mean"), ()) if not options:
                 return Pooling(inputs, inputs[0], inputs[1], kind == "mean")
     except ValueError:
