@@ -56,13 +56,11 @@ def measure(
 ) -> Predictions:
     """The predictions of the saved model of a run on set `name`, and importances of columns.
 
-    There are none if the model has label lists. The loss `recorded` of `rows` rows is that of the
-    saved model; other data are recognised by it. DataError if the predictions are left out, and
-    errors as of `load_model` and `read_data`, OSError, MemoryError.
+    The model does not predict label lists. The loss `recorded` of `rows` rows is that of the saved
+    model; other data are recognised by it. DataError if the predictions are left out, and errors as
+    of `load_model` and `read_data`, OSError, MemoryError.
     """
     model = load_model(run_dir / MODEL)
-    if model.encoding.kind == "multilabel":
-        return Predictions()
     config = merge_sources({"quiet": True}, run_dir / CONFIG)
     _expect_readable(config)
     weights = sum(tensor.size for tensor in model.tensors.values()) * len(model.members)
