@@ -132,44 +132,37 @@ def column_table(run: RunState) -> ReportTable:
     return ReportTable("Columns of the training data", header, rows, frozenset({2}), note)
 
 
-HEADER: Final = (
-    *("run", "state", "seconds", "epochs", "rows/s"),
-    *("best metric", "best loss", "at", "final metric", "final loss", "test loss"),
-)
-
-
 def results_table(runs: Sequence[ReportedRun]) -> ReportTable:
     """The results of all runs, and how long each took to a loss that all have reached."""
     kind, target = compared_loss(runs), common_loss(runs)
-    header = HEADER if target is None else (*HEADER, f"seconds to {figure(target)}")
-    rows = []
-    for each in runs:
-        row = _result_row(each, kind)
-        if target is not None:
+    rows = [_result_row(each, kind) for each in runs]
+    if target is not None:
+        for each, row in zip(runs, rows, strict=True):
             below = (found for loss, found in finite_losses(each.run, kind) if loss <= target)
-            row = (*row, _seconds(next(below, None)))
-        rows.append(row)
+            row[f"seconds to {figure(target)}"] = _seconds(next(below, None))
+    header, cells = tuple(rows[0]), tuple(tuple(row.values()) for row in rows)
     numeric = frozenset(range(2, len(header)))
-    return ReportTable("Results", header, tuple(rows), numeric, _results_note(runs, kind, target))
+    return ReportTable("Results", header, cells, numeric, _results_note(runs, kind, target))
 
 
-def _result_row(each: ReportedRun, kind: LossKind) -> tuple[str, ...]:
+def _result_row(each: ReportedRun, kind: LossKind) -> dict[str, str]:
+    """The cells of a run by the headings of their columns."""
     run, best = each.run, best_evaluation(each.run, kind)
     final = run.history[-1] if run.history else None
     state = each.report.condition.state
-    return (
-        each.name,
-        f"{state} (rehearsed)" if each.run.rehearsed else state,
-        seconds_text(run.seconds),
-        shown(run.epochs, ".2f"),
-        shown(run.rows_per_second, ",.0f"),
-        _metric(run.best),
-        figure(kind.get(best)) if best else "-",
-        _seconds(best),
-        _metric(final),
-        figure(kind.get(final)) if final else "-",
-        figure(run.tested.loss) if run.tested else "-",
-    )
+    return {
+        "run": each.name,
+        "state": f"{state} (rehearsed)" if each.run.rehearsed else state,
+        "seconds": seconds_text(run.seconds),
+        "epochs": shown(run.epochs, ".2f"),
+        "rows/s": shown(run.rows_per_second, ",.0f"),
+        "best metric": _metric(run.best),
+        "best loss": figure(kind.get(best)) if best else "-",
+        "at": _seconds(best),
+        "final metric": _metric(final),
+        "final loss": figure(kind.get(final)) if final else "-",
+        "test loss": figure(run.tested.loss) if run.tested else "-",
+    }
 
 
 def best_evaluation(run: RunState, kind: LossKind) -> Evaluation | None:
