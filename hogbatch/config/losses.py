@@ -11,7 +11,7 @@ The command line reads this table to describe its flags, so NumPy is imported on
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
@@ -328,11 +328,6 @@ def _millionths(name: str) -> int:
 LOSSES: Final = LossTable({loss.name: loss for loss in _LOSSES})
 # Of --loss; that of logarithms is chosen by --label-transform.
 CHOICES: Final = tuple(name for name, loss in LOSSES.items() if loss.encoding != "logs")
-
-
-def kinds_where(holds: Callable[[Loss], bool]) -> tuple[int, ...]:
-    """The kernel numbers of all losses for which `holds` returns True."""
-    return tuple(loss.kind for loss in _LOSSES if holds(loss))
 
 
 def encodings_for(name: str) -> tuple[str, ...]:

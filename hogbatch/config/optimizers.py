@@ -11,7 +11,6 @@ learning rate, and g the gradient of the mean loss of a batch plus l2 * w; of an
 `decoupled` decay it is without l2 * w.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -107,8 +106,3 @@ _SPECS: Final = (
 )
 
 OPTIMIZERS: Final = {spec.name: spec for spec in _SPECS}
-
-
-def kinds_where(holds: Callable[[OptimizerSpec], bool]) -> tuple[int, ...]:
-    """The kernel numbers of all optimizers for which `holds` returns True."""
-    return tuple(spec.kind for spec in _SPECS if holds(spec))

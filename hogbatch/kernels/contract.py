@@ -51,26 +51,27 @@ HUBER: Final = LOSSES["huber"]
 ABSOLUTE: Final = LOSSES["absolute"]
 POISSON: Final = LOSSES["poisson"]
 SOFTMAX_MANY: Final = LOSSES["multilabel-softmax"]
-LABEL_LISTS: Final = losses.kinds_where(lambda loss: loss.label_lists)
-NORMALISED: Final = losses.kinds_where(lambda loss: loss.normalised)
-BINARY: Final = losses.kinds_where(lambda loss: loss.encoding == "binary")
+LABEL_LISTS: Final = tuple(loss.kind for loss in losses.LOSSES.values() if loss.label_lists)
+NORMALISED: Final = tuple(loss.kind for loss in losses.LOSSES.values() if loss.normalised)
+BINARY: Final = tuple(loss.kind for loss in losses.LOSSES.values() if loss.encoding == "binary")
 STEEPEST: Final = losses.STEEPEST
 SMOOTHED: Final = 16  # from here on, the numbers of losses with label smoothing: `smoothed`
 LARGEST_LOG: Final = losses.LARGEST_LOG
 
-OPTIMIZERS: Final = {name: spec.kind for name, spec in optimizers.OPTIMIZERS.items()}
+_SPECS: Final = tuple(optimizers.OPTIMIZERS.values())
+OPTIMIZERS: Final = {spec.name: spec.kind for spec in _SPECS}
 SGD: Final = OPTIMIZERS["sgd"]
 MOMENTUM: Final = OPTIMIZERS["momentum"]
 ADAGRAD: Final = OPTIMIZERS["adagrad"]
 ADAM: Final = OPTIMIZERS["adam"]
-ADAPTIVE: Final = optimizers.kinds_where(lambda spec: spec.adaptive)
-BIAS_CORRECTED: Final = optimizers.kinds_where(lambda spec: spec.bias_corrected)
-BOUNDED: Final = optimizers.kinds_where(lambda spec: spec.bounded)
-VELOCITY: Final = optimizers.kinds_where(lambda spec: spec.velocity)
-ADDITIVE: Final = optimizers.kinds_where(lambda spec: spec.additive)
-DECOUPLED: Final = optimizers.kinds_where(lambda spec: spec.decoupled)
-IGNORES_ZEROS: Final = optimizers.kinds_where(lambda spec: spec.ignores_zeros)
-SUMMED_SLOTS: Final = optimizers.kinds_where(lambda spec: spec.summed_slots)
+ADAPTIVE: Final = tuple(spec.kind for spec in _SPECS if spec.adaptive)
+BIAS_CORRECTED: Final = tuple(spec.kind for spec in _SPECS if spec.bias_corrected)
+BOUNDED: Final = tuple(spec.kind for spec in _SPECS if spec.bounded)
+VELOCITY: Final = tuple(spec.kind for spec in _SPECS if spec.velocity)
+ADDITIVE: Final = tuple(spec.kind for spec in _SPECS if spec.additive)
+DECOUPLED: Final = tuple(spec.kind for spec in _SPECS if spec.decoupled)
+IGNORES_ZEROS: Final = tuple(spec.kind for spec in _SPECS if spec.ignores_zeros)
+SUMMED_SLOTS: Final = tuple(spec.kind for spec in _SPECS if spec.summed_slots)
 
 # How far one row may move its own pre-activations in one step, in units of its gradient; beyond 2
 # a step overshoots. The bound does not change SGD where it could converge; it only limits outliers.
