@@ -359,11 +359,6 @@ def choose_loss(name: str, encoding: str, *, hashed: bool = False) -> Loss:
     )
 
 
-def can_hash(name: str) -> bool:
-    """Whether an output layer trained with --loss `name` may be hashed by default."""
-    return name not in LOSSES or LOSSES[name].suits_hashing
-
-
 def _sigmoid(scores: "Floats") -> "Floats":
     """1 / (1 + exp(-scores)), without overflow, and accurate for very negative scores."""
     import numpy as np

@@ -10,7 +10,7 @@ from hogbatch.config.augmentation import parse as parse_augmentation
 from hogbatch.config.backbone import Backbone, divided
 from hogbatch.config.effect import changed
 from hogbatch.config.flags import dashed
-from hogbatch.config.losses import LOSSES, can_hash, choose_loss
+from hogbatch.config.losses import LOSSES, choose_loss
 from hogbatch.config.lsh import MANY, REHASH, REHASH_OF_SERVERS, Lsh, parse
 from hogbatch.config.metrics import MAX_SCORES, NUMBERS, fitting, keeps_all_scores
 from hogbatch.config.optimizers import OPTIMIZERS
@@ -102,7 +102,8 @@ def _choices(data: DataFacts) -> int:
 
 def _hashes(config: TrainConfig, data: DataFacts) -> bool:
     if config.output == "auto":
-        return _choices(data) >= MANY and config.hidden != () and can_hash(config.loss)
+        suits = config.loss not in LOSSES or LOSSES[config.loss].suits_hashing
+        return _choices(data) >= MANY and config.hidden != () and suits
     return config.output == "lsh"
 
 

@@ -18,7 +18,6 @@ from hogbatch.config.losses import (
     LOSSES,
     Loss,
     OfNumbers,
-    can_hash,
     choose_loss,
     encodings_for,
 )
@@ -75,7 +74,7 @@ def test_losses_are_chosen_for_labels_by_name_alias_or_automatically():
     assert all(loss.encoding in encodings_for(name) for name, loss in LOSSES.items())
     with pytest.raises(UsageError, match=r"hinge expects binary labels; got classes .* softmax"):
         choose_loss("hinge", "classes")
-    assert [name for name in ("auto", *LOSSES) if not can_hash(name)] == ["multilabel"]
+    assert [loss.name for loss in LOSSES.values() if not loss.suits_hashing] == ["multilabel"]
 
 
 def test_sets_of_numbers_follow_a_property():
