@@ -42,7 +42,7 @@ from hogbatch.run.setup import (
 )
 from hogbatch.run.this_server import ThisServer
 from hogbatch.views.console import Console, PlainConsole
-from hogbatch.views.trackers.tracking import FILES, Tracking
+from hogbatch.views.trackers.tracking import CLASSES, Tracking
 
 
 class OpenRun(NamedTuple):
@@ -112,7 +112,7 @@ def open_run(
         console.say(note)
     make_policy = platform.policy(find(config.policy))
     logs = [log_name(number) for number in range(len(workers))]
-    logged = [file for name in config.log for file in FILES[name]]
+    logged = [file for name in config.log for file in CLASSES[name][2]]
     files = [*logs, *logged]
     if config.cluster is not None:
         files.append(SERVERS)

@@ -18,26 +18,20 @@ from hogbatch.views.trackers.names import evaluation_values
 
 PATIENCE_S: Final = 30.0  # for all trackers together, at the end of a run
 INTERRUPTED_PATIENCE_S: Final = 3.0  # after a second Ctrl-C
-FILES: Final = {  # of each tracker in the run directory
-    "csv": (METRICS,),
-    "tensorboard": (TENSORBOARD,),
-    "mlflow": (MLFLOW_RUN,),
-    "wandb": (WANDB, WANDB_RUN),
-}
-CLASSES: Final = {  # their modules and names
-    "csv": ("hogbatch.views.trackers.csv_file", "CsvFile"),
-    "tensorboard": ("hogbatch.views.trackers.tensorboard_events", "TensorBoardEvents"),
-    "mlflow": ("hogbatch.views.trackers.mlflow_run", "MlflowRun"),
-    "wandb": ("hogbatch.views.trackers.wandb_run", "WandbRun"),
+CLASSES: Final = {  # module and name of each, and its files in the run directory
+    "csv": ("csv_file", "CsvFile", (METRICS,)),
+    "tensorboard": ("tensorboard_events", "TensorBoardEvents", (TENSORBOARD,)),
+    "mlflow": ("mlflow_run", "MlflowRun", (MLFLOW_RUN,)),
+    "wandb": ("wandb_run", "WandbRun", (WANDB, WANDB_RUN)),
 }
 
 
 def tracker_class(name: str) -> Callable[[RunStart], Tracker]:
     """Import the tracker `name`; UsageError if its package cannot be imported."""
-    module, own = CLASSES[name]
+    module, own, _ = CLASSES[name]
     with needs_package(f"log {name}", name, name):
-        found: Callable[[RunStart], Tracker] = getattr(import_module(module), own)
-    return found
+        kind: Callable[[RunStart], Tracker] = getattr(import_module(f".{module}", __package__), own)
+    return kind
 
 
 class Feed:

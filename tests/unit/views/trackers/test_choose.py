@@ -11,7 +11,7 @@ from hogbatch.views.trackers import tracking
 
 
 def test_every_accepted_name_has_a_tracker():
-    assert list(tracking.FILES) == list(TRACKERS)
+    assert list(tracking.CLASSES) == list(TRACKERS)
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "mlflow", "wandb"])
