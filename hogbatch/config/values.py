@@ -107,16 +107,12 @@ def _is_positive(value: float) -> bool:
     return 0 < value < math.inf
 
 
-def _is_not_negative(value: float) -> bool:
-    return 0 <= value < math.inf
-
-
 COUNT: Final = INTEGER.where("above 0", _is_positive)
-COUNT_OR_ZERO: Final = INTEGER.where("0 or more", _is_not_negative)
+COUNT_OR_ZERO: Final = INTEGER.where("0 or more", lambda value: value >= 0)
 SEED: Final = INTEGER.where("from 0 to 2^63 - 1", lambda value: 0 <= value < 2**63)
 POSITIVE: Final = NUMBER.where("above 0", _is_positive)
 SECONDS: Final = NUMBER.where("above 0", _is_positive, "S")
-NON_NEGATIVE: Final = NUMBER.where("0 or more", _is_not_negative)
+NON_NEGATIVE: Final = NUMBER.where("0 or more", lambda value: 0 <= value < math.inf)
 ABOVE_ONE: Final = NUMBER.where("above 1", lambda value: 1 < value < math.inf, "FACTOR")
 FRACTION: Final = NUMBER.where("at least 0 and below 1", lambda value: 0 <= value < 1, "FRACTION")
 UP_TO_ONE: Final = NUMBER.where("from 0 to 1", lambda value: 0 <= value <= 1, "FRACTION")
