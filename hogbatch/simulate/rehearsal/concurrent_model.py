@@ -89,8 +89,10 @@ class StagedBatch:
             rest = self._settings, self._hyper, self._own, self._fence, self.totals
             self._shared.loop.train(*self._model, *self._data, *rest)
             return
-        if first == 0:
-            self._open()
+        if first == 0 and self._fence[0] == self._settings.fence:
+            rows = len(self._data[-1])
+            loop = self._shared.loop
+            self._space = loop.open_batches(*self._model, *self._data, rows, self._own)
         if self._space is None:
             return
         if self._thread.delayed:
@@ -117,13 +119,6 @@ class StagedBatch:
             finder = tables.finder(tables.current if pinned is None else pinned)
             self._model = *self._model, finder
             self._own = tables.thread(self._thread.state, self._settings.batch_size)
-
-    def _open(self) -> None:
-        """Allocate the workspace, unless the fence has moved."""
-        if self._fence[0] == self._settings.fence:
-            size = len(self._data[-1])
-            loop = self._shared.loop
-            self._space = loop.open_batches(*self._model, *self._data, size, self._own)
 
     @property
     def _arguments(self) -> tuple[Any, ...]:
