@@ -61,9 +61,7 @@ def together(processors: Processors, kinds: Collection[str] = KINDS) -> Iterator
     start = ("--start-with", f"{1 + len(processors.gpus)}")
     on_gpu = bool(processors.gpus)
     yield from (
-        Method(kind, kind, ("--policy", kind, *start), on_gpu)
-        for kind in TOGETHER
-        if kind in kinds
+        Method(kind, kind, ("--policy", kind, *start), on_gpu) for kind in TOGETHER if kind in kinds
     )
 
 
