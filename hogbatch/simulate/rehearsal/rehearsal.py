@@ -163,24 +163,21 @@ class Rehearsal(Platform):
         cores = Cores(cpu.threads, cpu.slice_seconds, self._queue)
         threads = sum(each.threads for each in teams if each)
 
-        def cpu_engine(count: int, own: Teams, first: int) -> SimulatedEngine:
-            cost = CpuCost(cpu, workload, threads, own.members)
-            numbers = first, first + threads  # of the builder: after those of all workers
-            return RehearsedCpu(count, own, cost, model, assign, noise, cores, *numbers)
-
-        def gpu_engine(request: WorkerRequest) -> SimulatedEngine:
-            gpu = described_gpu(self._server, request)
-            cost = GpuCost(gpu, workload)
-            shares_core = gpu.ordinal == "host" and threads + THREADS_OF_HOST > cpu.threads
-            return RehearsedGpu(str(request), cost, assign, noise, shares_core=shares_core)
-
+        engine: SimulatedEngine
         first = 0
         for request, own in zip(workers, teams, strict=True):
             if own is None:
-                world.start(gpu_engine(request))
+                gpu = described_gpu(self._server, request)
+                of_gpu = GpuCost(gpu, workload)
+                shares_core = gpu.ordinal == "host" and threads + THREADS_OF_HOST > cpu.threads
+                engine = RehearsedGpu(str(request), of_gpu, assign, noise, shares_core=shares_core)
             else:
-                world.start(cpu_engine(request.threads, own, first))
+                cost = CpuCost(cpu, workload, threads, own.members)
+                shared = model, assign, noise, cores
+                numbers = first, first + threads  # of the builder: after those of all workers
+                engine = RehearsedCpu(request.threads, own, cost, *shared, *numbers)
                 first += own.threads
+            world.start(engine)
 
     def _keep_sampling(self, components: RunComponents, copy_speed: float) -> None:
         """Sample the moving mean as `MovingMean.sampling` does, at simulated times."""
