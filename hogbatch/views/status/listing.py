@@ -123,7 +123,8 @@ def table_lines(runs: Sequence[ListedRun], width: int) -> list[str]:
         else:
             lines.append(rows.pop(0))
             started = datetime.fromtimestamp(run["at"]).strftime("%Y-%m-%d %H:%M")
-            texts = [started, run["workers"], *as_flags(run["settings"])]
+            flags = (as_flag(*each) for each in run["settings"].items() if each[1] is not None)
+            texts = [started, run["workers"], *flags]
         about = filled(map(printable, filter(None, texts)), width - len(INDENT))
         lines += [INDENT + line for line in about]
     return lines
@@ -140,12 +141,8 @@ def _cells(run: ListedRun) -> tuple[str, ...]:
     )
 
 
-def as_flags(settings: Settings) -> list[str]:
-    """The settings as they are given to `hogbatch train`, without those that are None."""
-    return [_flag(key, value) for key, value in settings.items() if value is not None]
-
-
-def _flag(key: str, value: object) -> str:
+def as_flag(key: str, value: object) -> str:
+    """A setting as it is given to `hogbatch train`."""
     if isinstance(value, bool):
         return f"--{key}" if value else f"--no-{key}"
     text = ",".join(map(str, value)) if isinstance(value, list) else str(value)

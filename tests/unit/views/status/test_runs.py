@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from hogbatch.cli.status import runs
 from hogbatch.errors import UsageError
-from hogbatch.views.status.listing import as_flags, differing, listed_runs, table_lines
+from hogbatch.views.status.listing import as_flag, differing, listed_runs, table_lines
 from tests.support.run_events import (
     GONE,
     TRAINING,
@@ -90,7 +90,7 @@ def test_settings_that_do_not_change_a_run_are_not_compared():
     assert differing([{"quiet": True, "lr": 1}, {"quiet": False, "lr": 1}]) == []
     assert differing([{"lr": 1}, {}]) == ["lr"]
     assert differing([]) == []
-    assert as_flags({"pin": False, "hidden": [3, 4], "l2": None}) == ["--no-pin", "--hidden 3,4"]
+    assert (as_flag("pin", False), as_flag("hidden", [3, 4])) == ("--no-pin", "--hidden 3,4")
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "1.5"])
