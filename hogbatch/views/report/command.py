@@ -46,7 +46,10 @@ def write_report(run_dirs: Sequence[Path], output: Path | None, read_data: "Read
     os.environ.pop("MPLBACKEND", None)  # Matplotlib cannot be imported if it is invalid
     with needs_package("a report", "matplotlib", "report"):
         from hogbatch.views.report.page import page
-    named = zip(run_dirs, distinct_names(run_dirs), strict=True)
+    names = [run_dir.resolve().name for run_dir in run_dirs]
+    if len(set(names)) < len(names):
+        names = [f"{run_dir} ({number})" for number, run_dir in enumerate(run_dirs, 1)]
+    named = zip(run_dirs, names, strict=True)
     runs = [read_run(run_dir, name, read_data) for run_dir, name in named]
     try:
         replace_file(path, [page(runs, version()).encode()])
@@ -56,14 +59,6 @@ def write_report(run_dirs: Sequence[Path], output: Path | None, read_data: "Read
             "give another file with --output"
         ) from None
     return path
-
-
-def distinct_names(run_dirs: Sequence[Path]) -> list[str]:
-    """The names of the directories, with their paths and numbers where that is needed."""
-    names = [run_dir.resolve().name for run_dir in run_dirs]
-    if len(set(names)) < len(names):
-        names = [f"{run_dir} ({number})" for number, run_dir in enumerate(run_dirs, 1)]
-    return names
 
 
 def read_run(run_dir: Path, name: str, read_data: "ReadData") -> ReportedRun:
