@@ -105,7 +105,7 @@ class TrainConfig(LearningConfig):
         POSITIVE,
         "rows in flight with which training needs twice the rows, for --policy adaptive: with a "
         "larger value, more workers train together (default: a 40th of the training rows, from 64 "
-        "to 768; 1536 if most of the work is in a sparse first layer)",
+        "to 768; a 16th, from 1536 to 25000, if most of the work is in a sparse first layer)",
         "ROWS",
     )
     min_utilization: float = Group.BATCH_POLICY.flag(

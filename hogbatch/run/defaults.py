@@ -23,7 +23,9 @@ BOUNDED_LINEAR_FACTOR = 6.75
 # Rows in flight with which a run needs twice the rows.
 MIN_CRITICAL_BATCH, MAX_CRITICAL_BATCH = 64, 768  # of dense networks, by their training rows
 ROWS_PER_CRITICAL = 40  # training rows for each row of it
-SPARSE_CRITICAL_BATCH = 1536  # if most of the work is in a sparse first layer
+# The same if most of the work is in a sparse first layer.
+MIN_SPARSE_CRITICAL_BATCH, MAX_SPARSE_CRITICAL_BATCH = 1536, 25_000
+ROWS_PER_SPARSE_CRITICAL = 16
 # What a row in flight costs that a GPU has not seen, if its change is damped by weights, in rows of
 # its own batch; docs/decisions/0067-damped-rows-cost-less.md has the measurements.
 DAMPED_COST = 0.6
@@ -69,7 +71,8 @@ def critical_batch(rows: int, *, dense: bool) -> float:
     on so far, and a run takes a few epochs; docs/batch-policy.md has the measurements.
     """
     if not dense:
-        return SPARSE_CRITICAL_BATCH
+        sparse = rows / ROWS_PER_SPARSE_CRITICAL
+        return min(max(sparse, MIN_SPARSE_CRITICAL_BATCH), MAX_SPARSE_CRITICAL_BATCH)
     return min(max(rows / ROWS_PER_CRITICAL, MIN_CRITICAL_BATCH), MAX_CRITICAL_BATCH)
 
 

@@ -92,7 +92,8 @@ def test_the_decay_of_a_recipe_falls_with_the_rows_of_large_sets():
     assert defaults.RECIPES["fast"].decoupled_decay(squared, 9) is None
 
 
-def test_the_critical_batch_of_a_dense_network_follows_the_rows():
-    for rows, critical in ((100, 64), (12_000, 300), (1_000_000, 768)):
-        assert defaults.critical_batch(rows, dense=True) == critical
-        assert defaults.critical_batch(rows, dense=False) == 1536
+def test_the_critical_batch_follows_the_rows():
+    for rows, dense, sparse in ((100, 64, 1536), (12_000, 300, 1536), (160_000, 768, 10_000)):
+        assert defaults.critical_batch(rows, dense=True) == dense
+        assert defaults.critical_batch(rows, dense=False) == sparse
+    assert defaults.critical_batch(10_000_000, dense=False) == 25_000
