@@ -277,7 +277,7 @@ class ReplicaExchange:
         seconds = now - max(progress.began, self._reported_at)
         self._reported_at = now
         merges, lease = max(1, int(progress.totals[UPDATES])), progress.lease
-        # The replica has not been trained on the rows that follow, or the model does not show it.
+        # Of the rows that follow, the shared parameters contain no update by this worker.
         noise = None if self._meter is None else self._meter.measure(lease, lease.stop)
         message = report(
             lease,

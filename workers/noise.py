@@ -1,4 +1,4 @@
-"""The gradient noise of some rows before a CPU worker trains on them, from NumPy products.
+"""The gradient noise of some rows before a worker trains on them, from NumPy products.
 
 The gradient of row i for the weights of a layer is x_i d_iᵀ, where x_i are the inputs of the layer
 and d_i is the gradient of its outputs. So the products of the gradients of all pairs of rows are
@@ -40,7 +40,7 @@ SUMS: Final = 5  # see `noise_sums`
 ROWS: Final = 256  # that are measured at once: the information grows with their square
 FEWEST_ROWS: Final = 64
 SCORES: Final = 1 << 22  # of the measured rows: networks with more outputs measure fewer rows
-LARGEST_COST: Final = 0.008  # of the processor time of a thread, for measuring
+LARGEST_COST: Final = 0.008  # of the seconds of a thread or GPU worker, for measuring
 SMALLEST: Final = np.finfo(np.float32).tiny
 LARGEST: Final = 1e300
 FIRST_SECONDS: Final = 0.005  # that the first measurement is expected to take
@@ -128,7 +128,10 @@ class NoiseMeter:
         return total
 
     def _layers(self, rows: Rows, size: int, steps: int) -> list[MeasuredLayer]:
-        """The layers of `rows`[B] in the next update after `steps`, without the unused parts."""
+        """The layers of `rows`[B] in the next update after `steps`.
+
+        They have only the features and the hashed outputs that the rows use.
+        """
         train, (loss, _) = self._assignment.train, self._assignment.kinds
         dropout, hashed = self._assignment.dropout, list[MeasuredLayer]()
         random = dropout and Randomness(dropout.fraction, key_of(dropout.seed, steps + 1))

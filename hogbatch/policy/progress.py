@@ -152,7 +152,7 @@ def with_measured_speed(worker: WorkerView, rows_between_pauses: tuple[int, int]
         load(worker, current, pauses).speed * worker.seconds_per_row
         for pauses in (rows_between_pauses, NO_PAUSES)
     )
-    return _slower(worker, max(slowest, min(1.0, fastest)))
+    return _scaled(worker, max(slowest, min(1.0, fastest)))
 
 
 def with_measured_speeds(
@@ -170,12 +170,13 @@ def with_measured_speeds(
         if view is not worker and worker.profile
     }
     return [
-        _slower(view, factors.get(view.device, 1.0)) if view is worker else view
+        _scaled(view, factors.get(view.device, 1.0)) if view is worker else view
         for worker, view in zip(workers, views, strict=True)
     ]
 
 
-def _slower(worker: WorkerView, factor: float) -> WorkerView:
+def _scaled(worker: WorkerView, factor: float) -> WorkerView:
+    """`worker` with a profile whose seconds are multiplied by `factor`."""
     profile = tuple((rows, factor * seconds) for rows, seconds in worker.profile)
     return replace(worker, profile=profile)
 

@@ -20,12 +20,9 @@ MAX_RATE = 1.0
 # units, however large its values.
 BOUNDED_LINEAR_FACTOR = 6.75
 
-# Rows in flight with which a run needs twice the rows.
-MIN_CRITICAL_BATCH, MAX_CRITICAL_BATCH = 64, 768  # of dense networks, by their training rows
-ROWS_PER_CRITICAL = 40  # training rows for each row of it
-# The same if most of the work is in a sparse first layer.
-MIN_SPARSE_CRITICAL_BATCH, MAX_SPARSE_CRITICAL_BATCH = 1536, 25_000
-ROWS_PER_SPARSE_CRITICAL = 16
+# Training rows for each row of the critical batch, and its bounds, in rows.
+DENSE_CRITICAL_BATCH = 40, 64, 768
+SPARSE_CRITICAL_BATCH = 16, 1536, 25_000  # if most of the work is in a sparse first layer
 # What a row in flight costs that a GPU has not seen, if its change is damped by weights, in rows of
 # its own batch; docs/decisions/0067-damped-rows-cost-less.md has the measurements.
 DAMPED_COST = 0.6
@@ -68,12 +65,11 @@ def critical_batch(rows: int, *, dense: bool) -> float:
 
     `dense` is whether most of the work is in dense layers. There the gradient noise scale, which
     the critical batch follows (McCandlish et al. 2018), was about proportional to the rows trained
-    on so far, and a run takes a few epochs; docs/batch-policy.md has the measurements.
+    on so far, and a run takes a few epochs; docs/batch-policy.md has the measurements, and
+    docs/decisions/0069-critical-batch-with-the-warm-up.md those of sparse networks.
     """
-    if not dense:
-        sparse = rows / ROWS_PER_SPARSE_CRITICAL
-        return min(max(sparse, MIN_SPARSE_CRITICAL_BATCH), MAX_SPARSE_CRITICAL_BATCH)
-    return min(max(rows / ROWS_PER_CRITICAL, MIN_CRITICAL_BATCH), MAX_CRITICAL_BATCH)
+    rows_each, least, most = DENSE_CRITICAL_BATCH if dense else SPARSE_CRITICAL_BATCH
+    return min(max(rows / rows_each, least), most)
 
 
 def learning_rate(
