@@ -54,6 +54,7 @@ class ThisServer(Platform):
             if not self.launch:
                 attach = f"hogbatch worker cpu {quote(str(run_dir))}"
                 components.console.say(f"waiting for workers: {attach}")
+            components.recorder.reserve()  # while the workers start
             connections = router, launcher, self.callbacks, published.attached_by
             finish, totals = components.run_loop(*connections)
             published.close()

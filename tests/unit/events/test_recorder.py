@@ -78,6 +78,14 @@ def test_kept_parameters_do_not_change(recorder, shared):
     assert recorder.kept is SECOND
 
 
+def test_the_first_copy_is_in_memory_reserved_before(recorder, shared):
+    recorder.reserve()
+    assert recorder.params is shared, "none are kept yet"
+    reserved, shared[0] = recorder._reserved, 7
+    recorder.keep(FIRST)
+    assert recorder.params is reserved and recorder.params.tolist() == [7, 1, 2, 3]
+
+
 def test_parameters_that_were_overwritten_after_their_evaluation_are_not_kept(recorder, shared):
     assert recorder.keep(FIRST)
     shared[2] = np.nan
