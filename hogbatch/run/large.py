@@ -117,6 +117,7 @@ def _mapped(
 
     every = map(sets, chain([sample], rest))
     del sample, known["sets"]
+    del known["with_values"]  # of the sample only
     dataset.fill(segment, every)
     whole = {
         name: SetSizes.sum([each[name] for each in sizes if name in each], features)

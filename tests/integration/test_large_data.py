@@ -48,6 +48,20 @@ def test_rows_on_disk_give_the_same_loss(main, path, tmp_path, small_windows):
     assert loss == pytest.approx(expected, abs=0.05)
 
 
+def test_columns_of_few_whole_numbers_are_read_from_disk(
+    main, tmp_path, small_windows, monkeypatch
+):
+    """Found: short runs that compare features of the sample's values by the numbers of all rows."""
+    monkeypatch.setattr(data_large, "SAMPLE_FRACTION", 800)
+    random, path = np.random.default_rng(4), tmp_path / "hours.csv"
+    hours, other = random.integers(0, 12, ROWS), random.normal(size=(ROWS, WIDTH))
+    table = np.column_stack([hours, other, hours % 2])
+    header = ",".join(["hour", *(f"c{n}" for n in range(WIDTH)), "label"])
+    np.savetxt(path, table, "%d," + "%.5f," * WIDTH + "%d", header=header, comments="")
+    said, _ = results(main, path, tmp_path / "run", *MEMORY)
+    assert "6,000 rows are larger than memory" in said
+
+
 @pytest.mark.parametrize("workers", ["cpu:1", "gpu:host"])
 def test_workers_train_from_disk(main, path, tmp_path, small_windows, workers):
     flags = ("--cpu-teams", "1", "--workers", workers, "--memory", "280MB")
