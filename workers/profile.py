@@ -107,6 +107,7 @@ def _path(trainer: Trainer, assignment: Assignment) -> Path:
         welcome.loss,
         welcome.optimizer.name,
         *(layer_to_file(layer) for layer in assignment.network.layers),
+        str(assignment.network.backbone),
         trainer.may_densify,
         train.sparse,
         float(f"{stored:.1e}"),

@@ -12,7 +12,7 @@ from numpy.testing import assert_array_equal
 from hogbatch.kernels.gpu.device import HostDevice
 from hogbatch.workers.profile import MAX_AGE_S, profile
 from hogbatch.workers.trainer import Trainer
-from tests.support.assignments import assignment, examples
+from tests.support.assignments import FEATURES, assignment, examples
 from tests.support.limited_devices import OutOfHostMemory
 
 ROWS = 1000
@@ -85,11 +85,13 @@ def test_a_second_start_loads_the_measurements(cache):
         {"sparse": True},
         {"device": HostDevice(), "model": "another host"},
         {"driver": "580.65"},
+        {"backbone": f"1x{FEATURES}x1,gru:8,last"},
     ],
     ids=lambda other: next(iter(other)),
 )
 def test_another_network_set_device_or_driver_is_measured_again(monkeypatch, other):
-    Start(seconds=quick).profile()
+    below = {"backbone": f"1x{FEATURES}x1,lstm:8,last"} if "backbone" in other else {}
+    Start(seconds=quick, **below).profile()
     driver, model = other.pop("driver", None), other.pop("model", "host")
     monkeypatch.setattr("hogbatch.workers.profile.nvidia_driver", lambda: driver)
     again = Start(seconds=quick, **other)
