@@ -6,7 +6,7 @@
 Two threads use the device, each with its own stream:
 
     training   interval 1 │ interval 2    │ interval 3    │ …     (batches on the replica)
-                        take 1          take 2          take 3
+                    hand over 1     hand over 2     hand over 3
     exchange              │ merge 1 fetch │ merge 2 fetch │ …     (with the shared parameters)
 
 Optimizer slots stay on the device, except Adagrad's of a sparse input layer: see

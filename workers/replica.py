@@ -57,7 +57,7 @@ class Replica:
         self._model, self._rule, self._sums = model, MERGE_RULES[rule], sums
         self._per_weight = per_weight and self._rule.additive
         self.damps_weights = False  # whether `merge` damps changes by weights
-        self.totals = device.zeros(TOTALS, np.float64)  # of the batches since the last `take`
+        self.totals = device.zeros(TOTALS, np.float64)  # since the last `hand_over`
         # On the host: the totals of the change that was taken last, and 0 if it is not finite.
         self.taken_totals, self._totals_there = device.visible(TOTALS, np.float64)
         self.finite, self._finite_there = device.visible(1, np.float32)

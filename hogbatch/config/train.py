@@ -98,7 +98,8 @@ class TrainConfig(LearningConfig):
     gpu_batch: BatchLimits | None = Group.BATCH_POLICY.flag(  # noqa: RUF009
         None,
         BATCH_LIMITS,
-        "limits of the batch size of a GPU, in rows (default: measured at the start)",
+        "limits of the batch size of a GPU, in rows (default: measured at the start, and with "
+        "--policy adaptive at most 512 rows and a 32nd of the training rows)",
     )
     critical_batch: float | None = Group.BATCH_POLICY.flag(
         None,
@@ -136,8 +137,8 @@ class TrainConfig(LearningConfig):
     merge_every: int | None = Group.GPU_MERGING.flag(
         None,
         COUNT,
-        "number of GPU batches between two merges (default: so that merging takes a tenth of the "
-        "time)",
+        "number of GPU batches between two merges (default: --policy adaptive chooses it with the "
+        "batch sizes, others so that merging takes a tenth of the time)",
         "BATCHES",
     )
     staleness_damping: str = Group.GPU_MERGING.choice(
@@ -217,7 +218,7 @@ class TrainConfig(LearningConfig):
         METRIC,
         "metric of the validation rows by which the kept model is chosen, and which --patience "
         "watches: loss, or a name of docs/metrics.md; auto: loss, but P@1 or accuracy if the "
-        "output layer is hashed",
+        "output layer is hashed, and rmse with logarithms of labels",
     )
     target_loss: float | None = Group.STOPPING.flag(
         None, POSITIVE, "validation loss at which training stops"

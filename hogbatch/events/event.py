@@ -248,8 +248,8 @@ class RowsSkipped(OfLease, frozen=True, kw_only=True, tag="rows_skipped"):
 
 class RowsOftenSkipped(Event, frozen=True, tag="rows_often_skipped"):
     TEXT: ClassVar[str] = (
-        "{skipped:,} of {rows:,} rows had no finite loss and were skipped (events.jsonl names some "
-        "of them): scale features (--scale standard) and labels, or lower --lr, now {rate:.3g}"
+        "{skipped:,} of {rows:,} rows had no finite gradient and were skipped (events.jsonl names "
+        "some of them): scale features (--scale standard) and labels, or lower --lr, now {rate:.3g}"
     )
     skipped: int
     rows: int

@@ -65,7 +65,7 @@ class Run:
 
     @property
     def validation_loss(self) -> float | None:
-        """Validation loss of `model`, per row, by which it was chosen; None without such rows."""
+        """Validation loss of `model`, per row; None without such rows."""
         return self._loss("validation")
 
     @property

@@ -33,7 +33,7 @@ DISPLAY: Final = "0x03"  # class of PCI devices: graphics cards, and accelerator
 MODULES: Final = {"pyzmq": "zmq"}  # package: its module, if that has another name
 OPTIONAL: Final = (  # packages that nothing checks
     *("scikit-learn", "matplotlib", "tensorboard", "mlflow", "mlflow-skinny", "wandb", "ray"),
-    *("scipy", "pandas", "polars", "cupy", "cupy-cuda12x", "cupy-cuda13x"),
+    *("scipy", "pandas", "polars", "onnx", "pillow", "cupy", "cupy-cuda12x", "cupy-cuda13x"),
 )
 MAX_REASON: Final = 200  # characters
 

@@ -1,8 +1,9 @@
 """The compiled training loops, and the one place that decides which of them runs.
 
-A loop runs a whole lease on one thread in one call, without the interpreter lock. All loops do the
-same for a batch: forward, gradient of the loss, backward, update of the shared parameters. `dense`
-is the general loop. Each other loop leaves something out where that saves most of the time:
+A loop runs a whole lease on one thread, without the interpreter lock, and all but `backbone` in one
+call. All loops do the same for a batch: forward, gradient of the loss, backward, update of the
+shared parameters. `dense` is the general loop. Each other loop leaves something out where that
+saves most of the time:
 
     dense   nothing; a sparse input layer is updated by its touched rows only
     linear  matrices, for one layer with one output on sparse inputs: a batch is a few loops over

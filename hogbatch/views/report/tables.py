@@ -108,11 +108,11 @@ def importance_table(each: ReportedRun) -> ReportTable:
     most = each.predictions.importances[:MAX_IMPORTANCES]
     return ReportTable(
         "Importance of columns",
-        ("column", "increase of the test loss", "standard deviation"),
+        ("column", "increase of the loss", "standard deviation"),
         tuple((name, f"{mean:.4g}", f"{deviation:.2g}") for name, mean, deviation in most),
         frozenset({1, 2}),
-        note="How much higher the test loss of the saved model is when the values of one column "
-        "are shuffled. Of columns that contain the same, each seems less important than both are.",
+        note="How much higher the loss of the saved model is when the values of one column are "
+        "shuffled. Of columns that contain the same, each seems less important than both are.",
     )
 
 

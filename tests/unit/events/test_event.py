@@ -96,6 +96,6 @@ def test_texts_have_the_fields_as_in_the_log():
 
 def test_a_warning_about_skipped_rows_names_their_number_and_the_rate():
     assert RowsOftenSkipped(1031, 10_000, 18, 0.0123456).text == (
-        "1,031 of 10,000 rows had no finite loss and were skipped (events.jsonl names some of "
+        "1,031 of 10,000 rows had no finite gradient and were skipped (events.jsonl names some of "
         "them): scale features (--scale standard) and labels, or lower --lr, now 0.0123"
     )
