@@ -42,7 +42,7 @@ class MovingMean:
         """The mean of `model`, or of `sampled`[P], which must be equal to it where it is shown."""
         self._model, self._params = model, model.params
         self._sampled = self._params if sampled is None else sampled
-        self._mean_buffer = np.empty(0, np.float32)  # [P] after the first sample
+        self._mean_buffer = np.empty(0, np.float32)  # [P] if sampling, or after the first sample
         self._samples = 0
         self._updates = 0  # of the model at the last sample
         self._lock = threading.Lock()  # held while the mean is shown or updated
@@ -63,7 +63,6 @@ class MovingMean:
         """Discard all samples. No worker may write the parameters meanwhile."""
         with self._lock:
             self._samples = 0
-            self._mean_buffer = np.empty(0, np.float32)
 
     def sample_change(self) -> None:
         """Add the current parameters to the mean, if they have changed since the last sample.
@@ -80,6 +79,7 @@ class MovingMean:
     @contextmanager
     def sampling(self) -> Iterator[None]:
         """Take samples in a background thread while the body runs."""
+        self._mean_buffer = self._sampled.copy()  # now: workers wait while it is first shown
         ended = threading.Event()
         thread = threading.Thread(target=self._keep_sampling, args=(ended,), daemon=True)
         thread.start()
@@ -105,7 +105,10 @@ class MovingMean:
         self._samples += 1
         self._updates = self._model.updates
         if not len(self._mean_buffer):
-            self._mean_buffer = self._sampled.copy()
+            self._mean_buffer = np.empty_like(self._sampled)
+        if self._samples == 1:
+            np.copyto(self._mean_buffer, self._sampled)
+            return
         weight = np.float32(max(MIN_WEIGHT, INITIAL_WEIGHT / (self._samples + INITIAL_WEIGHT - 1)))
         mean, sampled = self._mean_buffer, self._sampled
         for c in chunks(len(self._params), BLOCK_VALUES):

@@ -69,6 +69,18 @@ def test_a_thread_samples_as_long_as_there_are_updates(model, monkeypatch):
     assert_array_equal(model.params, 4.0)
 
 
+def test_the_memory_of_the_mean_is_taken_before_training_and_used_again(model):
+    mean = MovingMean(model)
+    with mean.sampling():
+        taken = mean._mean_buffer
+        for value in (np.nan, 2.0):  # after a roll-back, nothing is left of the samples before
+            model.params[:] = value
+            mean.sample()
+            mean.reset()
+        mean.sample()
+        assert mean._mean_buffer is taken and taken.tolist() == [2.0] * 30
+
+
 def test_a_change_is_not_sampled_while_the_mean_is_shown(model):
     """One thread does everything in a rehearsal: it must not wait for itself."""
     mean = MovingMean(model)
