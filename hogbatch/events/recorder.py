@@ -41,6 +41,7 @@ class RunRecorder:
         self.members: list[dict[str, Any]] = []  # of an ensemble, as in summary.json
         self.label_vectors: dict[str, Any] | None = None  # of the model, as in summary.json
         self.observers = list(observers)
+        self.complete: Callable[[], bool] = lambda: False  # called before the copy is used
         self._shared = params
         self._copy: NDArray[np.float32] | None = None
         self._reserved: NDArray[np.float32] | None = None  # memory for the first copy
@@ -102,6 +103,7 @@ class RunRecorder:
 
     def show_kept(self, shown: bool) -> None:
         """Exchange the shared and the kept parameters, to evaluate these; with False, once more."""
+        self.complete()
         if self._copy is not None:
             exchange(self._changeable(), self._shared)
 
@@ -118,6 +120,7 @@ class RunRecorder:
 
         The array does not change as long as the caller holds it.
         """
+        self.complete()
         if self._copy is None:
             return None
         view = self._copy.view()

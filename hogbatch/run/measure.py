@@ -1,7 +1,9 @@
 """Metrics of the sets of a run, from the scores that workers have stored in shared memory."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,10 @@ class SetMetrics:
     def __init__(self, setup: RunSetup, stored: RowScores, recorder: RunRecorder) -> None:
         """`stored` are the scores of the set that was evaluated last."""
         self._setup, self._stored, self._recorder = setup, stored, recorder
-        self._kept: RowScores | None = None  # of the validation rows, by the kept model
+        plan, config = setup.plan, setup.config
+        chooses = config.threshold is not None or config.temperature != "off"
+        rows = slice(0 if plan.test_rows and not chooses else plan.validation_rows)
+        self._kept = RowScores(stored.scores[rows].copy(), stored.best[rows].copy())
 
     def measure(self, name: SetName, metric: str | None) -> dict[str, float]:
         """Compute `metric`, or all metrics, of set `name`, which was evaluated last.
@@ -33,20 +38,23 @@ class SetMetrics:
         return _defined(self._by_threshold(scored) if name == "test" else scored, metric)
 
     def keep(self, evaluation: Evaluation | None) -> None:
-        """Choose temperature and decision threshold of the model that is kept.
+        """Copy the scores of the model that is kept, which is completed later: training waits now.
 
-        Copy its scores, if there are no test rows to measure it on. `evaluation` is the last one,
-        of this model; None if it was not evaluated.
+        `evaluation` is the last one, of this model; None if it was not evaluated.
         """
-        plan, stored, chosen_by = self._setup.plan, self._stored, self._setup.config.threshold
+        for kept, stored in zip(self._kept, self._stored, strict=True):
+            np.copyto(kept, stored[: len(kept)])
         known = {} if evaluation is None else evaluation.validation_values
+        self._recorder.complete = cache(partial(self._choose, known))
+
+    def _choose(self, known: Mapping[str, float]) -> bool:
+        """Choose temperature and threshold of the kept model, whose metrics were `known`."""
+        chosen_by = self._setup.config.threshold
         if (temperature := self._temperature(evaluated=bool(known))) is not None:
-            stored = stored._replace(scores=stored.scores / np.float32(temperature))
+            np.divide(self._kept.scores, np.float32(temperature), out=self._kept.scores)
             self._recorder.divide(self._setup.network.tensors()[-2:], temperature)
-        if plan.keeps_scores and not plan.test_rows:
-            self._kept = RowScores(stored.scores.copy(), stored.best.copy()) if known else None
         if known and (temperature is not None or chosen_by is not None):
-            scored = self._scored("validation", stored)
+            scored = self._scored("validation", self._kept)
             if temperature is not None:
                 self._recorder.add_metrics({}, _defined(scored, "log_loss").get("log_loss"))
             if chosen_by is not None:
@@ -54,17 +62,18 @@ class SetMetrics:
                 scored = self._by_threshold(scored)
             for metric in filter(None, (*known, chosen_by)):
                 self._recorder.add_metrics(_defined(scored, metric))
+        return bool(known) and self._setup.plan.keeps_scores
 
     def _temperature(self, *, evaluated: bool) -> float | None:
         """The number by which the scores of the kept model are divided, if they are."""
         setting = self._setup.config.temperature
         if setting == "auto" and evaluated:
-            return best_temperature(self._scored("validation", self._stored))
+            return best_temperature(self._scored("validation", self._kept))
         return None if setting in ("auto", "off") else float(setting)
 
     def of_kept(self) -> dict[str, float]:
-        """All metrics of the kept model on the validation rows, if its scores were copied."""
-        if self._kept is None:
+        """All metrics of the kept model on the validation rows, if there are no test rows."""
+        if not self._recorder.complete() or self._setup.plan.test_rows:
             return {}
         return _defined(self._by_threshold(self._scored("validation", self._kept)), None)
 

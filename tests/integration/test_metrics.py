@@ -9,6 +9,7 @@ from hogbatch.config.losses import LOSSES
 from hogbatch.config.metrics import fitting
 from hogbatch.errors import UsageError
 from hogbatch.model.prediction import DataFile, evaluate_file
+from hogbatch.run import measure
 
 FEATURES, ROWS, LABELS = 6, 400, 4
 QUICK = {"hidden": (8,), "epochs": 2, "seed": 0, "verbose": False, "scale": "none"}
@@ -122,6 +123,23 @@ def test_the_temperature_has_the_lowest_validation_loss_and_changes_no_predictio
     resumed = hogbatch.train(X, y, **data, resume=str(tmp_path), verbose=False)
     assert resumed.summary["temperature"] == temperature
     np.testing.assert_array_equal(resumed.model.scores(X_test), run.model.scores(X_test))
+
+
+def test_the_temperature_is_chosen_once_from_the_scores_of_the_kept_model(monkeypatch):
+    """Training waits while a model is kept, so that is not done each time."""
+    losses = []
+
+    def best_temperature(scored):
+        losses.append(measure.measure(scored, "log_loss")["log_loss"])
+        return 2.0
+
+    monkeypatch.setattr(measure, "best_temperature", best_temperature)
+    X, z = rows(0)
+    settings = QUICK | {"epochs": 40, "lr": 0.3, "members": 1, "deterministic": True}
+    history = hogbatch.train(X, z.argmax(axis=1), **settings, temperature="auto").summary["history"]
+    validation = [each["validation_loss"] for each in history]
+    assert validation[1] < validation[0] and min(validation) < validation[-1], "the last is not it"
+    assert losses == [pytest.approx(min(validation), abs=1e-5)]
 
 
 @pytest.mark.parametrize("classes", [2, 4])
