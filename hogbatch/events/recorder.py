@@ -130,6 +130,7 @@ class RunRecorder:
     @property
     def params(self) -> NDArray[np.float32]:
         """The parameters to save: those kept, or the current shared ones if none were kept."""
+        self.complete()
         return self._shared if self._copy is None else self._copy
 
     @property
