@@ -85,7 +85,9 @@ def load_mapped(
             f"--data-cache off: the rows of {large.source} are larger than memory (--memory), and "
             "are kept on disk: give a directory"
         )
-    memory = _memory(config)
+    if (memory := _memory(config)) < PROCESS:  # too little for pieces, too
+        least = f"more than the {byte_size(PROCESS)} of a process"
+        raise UsageError(f"--memory {byte_size(memory)}: expected {least}")
     pieces = load_in_pieces(large, memory, **settings)
     try:
         os.makedirs(directory, exist_ok=True)

@@ -104,6 +104,7 @@ def test_a_killed_run_continues_with_the_same_rows(job, path):
     ("flags", "message"),
     [
         (("--hidden", "4096,4096"), "--memory 241 MB: expected at least "),
+        (("--memory", "5"), "--memory 5 B: expected more than the 120 MB of a process"),
         (("--group", "c1"), "--group needs all rows in memory, but those of "),
         (("--members", "3"), "--members needs all rows in memory, but those of "),
         (("--data-cache", "off"), "--data-cache off: the rows of "),
