@@ -48,7 +48,7 @@ def flag_value(name: str, text: str) -> Any:
 
 def _load_toml(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise UsageError(f"{file}: cannot read the configuration: {error.strerror}") from None
     except ValueError as error:  # not TOML, or not UTF-8

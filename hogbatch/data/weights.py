@@ -117,7 +117,7 @@ def read_class_weights(setting: str | None) -> ClassWeights | None:
         return setting
     weights: dict[str, float] = {}
     try:
-        with open(setting, encoding="utf-8", errors="replace", newline="") as file:
+        with open(setting, encoding="utf-8-sig", errors="replace", newline="") as file:
             for number, cells in enumerate(csv.reader(file), 1):
                 try:
                     name, weight = cells or ("", "1")

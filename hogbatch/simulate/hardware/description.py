@@ -150,7 +150,7 @@ def read_server(name_or_path: str, users: tuple[str, ...] = ()) -> Server:
     bundled = name_or_path in bundled_names()
     path = BUNDLED / f"{name_or_path}.toml" if bundled else Path(name_or_path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise UsageError(

@@ -160,6 +160,10 @@ def test_an_invalid_value_is_refused_in_one_sentence(key, value, message):
     assert "\n" not in str(refusal.value)
 
 
+def test_a_file_may_begin_with_a_byte_order_mark(toml):
+    assert merge_sources({"data": "x"}, toml("\ufefflr = 0.5\n")).lr == 0.5
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

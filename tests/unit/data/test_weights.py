@@ -48,7 +48,7 @@ def test_weights_of_classes_that_do_not_fit_are_refused(class_weight, y, message
 
 
 def test_a_file_of_class_weights_has_a_class_and_a_weight_per_line(write):
-    path = str(write("weights.csv", 'few,5\n\n"a, b" , 0.5\n'))
+    path = str(write("weights.csv", '\ufefffew,5\n\n"a, b" , 0.5\n'))
     assert read_class_weights(path) == {"few": 5, "a, b": 0.5}
     assert (read_class_weights(None), read_class_weights("balanced")) == (None, "balanced")
     with pytest.raises(DataError, match=r"bad\.csv:2: expected a class and its weight, such as"):

@@ -84,6 +84,12 @@ def test_a_written_description_is_complete(name):
     assert name != "epyc-2cores" or parse_server(text, name) == read_server(name)
 
 
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path):
+    server, file = read_server("epyc-2cores"), tmp_path / "server.toml"
+    file.write_text(f"\ufeff{to_toml(server)}")
+    assert read_server(str(file)) == server
+
+
 def test_figures_are_those_of_the_base_times_the_most_specific_factor(server):
     assert mine(HEAD).cpu == server.cpu
     assert mine(HEAD).gpus == () != server.gpus
