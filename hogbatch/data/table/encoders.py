@@ -122,7 +122,7 @@ class CategoryEncoder(StoredByField):
     of the values that later rows have and training rows lack. More than MAX_VALUES values are
     hashed. With `means`, each row has C features more: the mean labels of the rows with its value.
     A value has a place there: its number in `values`, behind them in `rare`, or its hash; the last
-    two are those of unknown values (if there are no hashes) and of missing ones.
+    two are those of unknown values (if there are no hashes) and of missing ones. 5.0 is found as 5.
     """
 
     kind: ClassVar[Kind] = "category"
@@ -223,8 +223,9 @@ class CategoryEncoder(StoredByField):
         if self.hashed:
             places = (hashes_of(categories.values) >> np.uint64(64 - PLACE_BITS)).astype(np.intp)
         else:
-            known = {value: n for n, value in enumerate((*self.values, *self.rare))}
-            found = (known.get(value, len(known)) for value in categories.values)
+            named = (*self.values, *self.rare)
+            known = {each: n for form in (_whole, str) for n, each in enumerate(map(form, named))}
+            found = (known.get(e, known.get(_whole(e), len(named))) for e in categories.values)
             places = np.fromiter(found, np.intp)
         return np.append(places, self.places - 1)
 
@@ -235,6 +236,12 @@ class CategoryEncoder(StoredByField):
         of_unknown = self._own - 1 if self.hashed else self._own + bool(self.rare)
         others = [self._one_hot - 1, of_unknown]
         return np.select([missing, unknown], others, known).astype(np.int32)
+
+
+def _whole(value: str) -> str:
+    """A whole number without the .0 that programs write if a cell of its column is missing."""
+    number = value.endswith(".0") and value[:-2].lstrip("-").isdecimal()
+    return value[:-2] if number else value
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -135,6 +135,8 @@ OFTEN = ("often",) * 995 + ("twice",) * 2 + ("pair",) * 2 + ("once",)
     [
         (("b", "a", "b", None), ("b", "a", "c", None), [1, 0, 2, 3]),  # one-hot; unknown
         (("a", "b"), (None,), [2]),  # missing only later: unknown
+        (("1", "2"), ("2.0", "1.0", "01", "1.5", "1.0.0"), [1, 0, 2, 2, 2]),
+        (("1", "1.0", "2.0"), ("1.0", "1", "2", "-2.0"), [1, 0, 2, 3]),
         (OFTEN, ("once", "twice", "pair", "often", "new"), [2, 1, 1, 0, 2]),  # rare ones share one
     ],
 )
