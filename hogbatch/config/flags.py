@@ -5,7 +5,7 @@ Each field of :class:`hogbatch.config.train.TrainConfig` is defined by one call 
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, TypeVar
 
@@ -52,7 +52,8 @@ class Group(StrEnum):
             return name in choices or re.fullmatch(pattern, name) is not None
 
         shown = [*choices, form] if form else choices
-        value_type = TEXT.where(f"one of {', '.join(shown)}", accepts, "|".join(shown))
+        words = replace(TEXT, from_value=str)  # a number may be one of the choices
+        value_type = words.where(f"one of {', '.join(shown)}", accepts, "|".join(shown))
         return self.flag(default, value_type, help)
 
 

@@ -160,6 +160,13 @@ def test_an_invalid_value_is_refused_in_one_sentence(key, value, message):
     assert "\n" not in str(refusal.value)
 
 
+def test_a_choice_may_be_a_number_in_a_file(toml):
+    config = merge_sources({"data": "x"}, toml("temperature = 1.5\nindex-base = 1\n"))
+    assert (config.temperature, config.index_base) == ("1.5", "1")
+    with pytest.raises(UsageError, match="header must be one of auto, yes, no; got 'True'"):
+        merge_sources({"data": "x"}, toml("header = true\n"))
+
+
 def test_a_file_may_begin_with_a_byte_order_mark(toml):
     assert merge_sources({"data": "x"}, toml("\ufefflr = 0.5\n")).lr == 0.5
 
