@@ -1,6 +1,7 @@
 """A large text file in pieces that are read one after the other, so that each fits into memory."""
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,8 @@ from hogbatch.data.text import BLOCK_BYTES, TextBlock, blocks, changed_error, st
 
 PIECE_BYTES: Final = 1 << 26
 CELL: Final = 8  # bytes of a number as read
-QUOTE: Final = b'"'
+# All cells up to a quoted one that does not end; D is the delimiter.
+CELLS: Final = r'(?:(?:"(?:[^"]++|"")*+"|(?!"))[^D\n]*+[D\n])*+'
 
 
 def is_large(source: Source) -> bool:
@@ -19,18 +21,20 @@ def is_large(source: Source) -> bool:
     return source.path.is_file() and source.path.stat().st_size > PIECE_BYTES
 
 
-def text_pieces(source: Source, piece_bytes: int | None = None) -> Iterator[Source]:
+def text_pieces(source: Source, piece_bytes: int | None, delimiter: str = "") -> Iterator[Source]:
     """Yield the lines of a text file in pieces, as files in memory.
 
-    They have about `piece_bytes` (None: PIECE_BYTES). A piece ends where no cell of a CSV file is
-    in quotes, because such a cell may contain line ends. DataError if the file changes meanwhile.
+    They have about `piece_bytes` (None: PIECE_BYTES). With the `delimiter` of a CSV file, they end
+    where no cell is in quotes: such a cell may contain line ends. DataError if the file changes.
     """
-    state, waiting, size, quotes = state_of(source), list[TextBlock](), 0, 0
+    state, waiting, size, quote = state_of(source), list[TextBlock](), 0, b""
+    cells = re.compile(CELLS.replace("D", delimiter).encode())
     for block in blocks(source, piece_bytes and min(piece_bytes, BLOCK_BYTES)):
         waiting.append(block)
         size += len(block.text)
-        quotes += block.text.count(QUOTE)
-        if size >= (piece_bytes or PIECE_BYTES) and quotes % 2 == 0:
+        if delimiter and b'"' in (text := quote + block.text):
+            quote = b"" if cells.fullmatch(text) else b'"'
+        if size >= (piece_bytes or PIECE_BYTES) and not quote:
             yield in_memory(source, [each.text for each in waiting], waiting[0].first_line)
             waiting, size = [], 0
     if not all(block.text.isspace() for block in waiting):

@@ -81,7 +81,7 @@ def pieces_of(
     """Yield a table in pieces of about `piece_bytes`."""
     file = open_table(source, options)
     for text, dialect in file.texts:
-        for piece in text_pieces(text, piece_bytes):
+        for piece in text_pieces(text, piece_bytes, dialect.delimiter):
             first_line = max(dialect.first_line, piece.first_line)
             own = dialect._replace(first_line=first_line, note=None)
             yield file._replace(texts=[(piece, own)])

@@ -8,8 +8,10 @@ from hogbatch.data.facts import Fitted
 from hogbatch.data.large import load_in_pieces
 from hogbatch.data.load import load
 from hogbatch.data.order import Fractions
+from hogbatch.data.pieces import text_pieces
 from hogbatch.data.raw import ReadOptions
 from hogbatch.data.readers import large_file
+from hogbatch.data.source import Source
 from hogbatch.data.table.kinds import TableOptions
 from hogbatch.errors import DataError
 
@@ -124,3 +126,10 @@ def test_compressed_text_and_arrays_are_not_read_in_pieces(tmp_path):
     np.savez(tmp_path / "rows.npz", X=np.eye(3), y=np.arange(3))
     assert large_file(tmp_path / "rows.csv.gz", OPTIONS).rows is None
     assert large_file(tmp_path / "rows.npz", OPTIONS) is None
+
+
+def test_a_piece_ends_where_no_cell_is_in_quotes(tmp_path):
+    path, rows = tmp_path / "rows.csv", ['5" pipe;1\n', '"two;\n""lines""";2\n', 'a;"5"" pipe"\n']
+    path.write_text("".join(rows * 50))
+    pieces = [piece.path.read_text() for piece in text_pieces(Source(path), 1, ";")]
+    assert "".join(pieces) == path.read_text() and {*pieces} == {*rows}
