@@ -1,7 +1,7 @@
 """Loading a path or bundled sample as the sets of rows of a run, for kernels."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
@@ -65,6 +65,11 @@ class LoadedData(DataFacts):
     def train(self) -> Examples:
         """The training rows."""
         return self.sets["train"]
+
+    def with_sets(self, sets: Mapping[SetName, Examples]) -> "LoadedData":
+        """Some of the rows, in memory: `sets` in place of all of them, however encoded."""
+        known = {each.name: getattr(self, each.name) for each in fields(LoadedData)}
+        return LoadedData(**known | {"sets": sets, "in_logs": None, "with_values": None})
 
     @cached_property
     def set_sizes(self) -> Mapping[SetName, SetSizes]:

@@ -61,7 +61,7 @@ def train_members(
     def train(number: int) -> Run | None:
         if interrupts.count:
             return None
-        data = replace(setup.loaded, sets=_sets_of(setup, number))
+        data = setup.loaded.with_sets(_sets_of(setup, number))
         return execute(_config_of(setup, number), another, lambda *_: data)
 
     numbers = range(2, (setup.config.members or 1) + 1)

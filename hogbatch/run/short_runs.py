@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Final, Protocol
 
 import numpy as np
@@ -65,7 +64,7 @@ def mean_errors(
         rows: Mapping[SetName, RowNumbers] = {"train": own, "validation": held_out}
         sets = {name: rows_of(data.train, each) for name, each in rows.items()}
         try:
-            run = execute(config, platform, lambda *_: replace(data, sets=sets), temporary=True)
+            run = execute(config, platform, lambda *_: data.with_sets(sets), temporary=True)
         except UsageError:  # training has diverged
             return math.inf
         return error(run)

@@ -5,7 +5,7 @@ import pytest
 
 from hogbatch.data import large as data_large
 from hogbatch.events.event import CheckpointWritten, Started
-from hogbatch.run import large
+from hogbatch.run import large, recipe
 
 ROWS, WIDTH = 6000, 12
 MEMORY = ("--memory", "241MB")  # of which a run of this size takes most
@@ -60,6 +60,18 @@ def test_columns_of_few_whole_numbers_are_read_from_disk(
     np.savetxt(path, table, "%d," + "%.5f," * WIDTH + "%d", header=header, comments="")
     said, _ = results(main, path, tmp_path / "run", *MEMORY)
     assert "6,000 rows are larger than memory" in said
+
+
+def test_short_runs_find_the_epochs_of_rows_on_disk(
+    main, path, tmp_path, small_windows, monkeypatch
+):
+    """Found: short runs that use the file of all rows in place of their own rows."""
+    monkeypatch.setattr(recipe, "SMALL_ROWS", 1000)
+    flags = ("--hidden", "16", "--workers", "cpu:1", "--run-dir", tmp_path / "run")
+    done = main("train", path, *flags, *MEMORY)
+    assert "6,000 rows are larger than memory" in done.stdout
+    assert "epochs: " in done.stdout
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("workers", ["cpu:1", "gpu:host"])
