@@ -233,6 +233,11 @@ class LearningConfig:
         "of the training rows with the same value, if the labels are numbers or at most 10 classes",
         ("auto", "none"),
     )
+    number_values: str = Group.MODEL.choice(
+        "auto",
+        "features of values of whole numbers, with scale auto; auto: if short runs are better",
+        ("auto", "features", "none"),
+    )
     init: str | None = Group.MODEL.flag(
         None,
         PATH,

@@ -147,6 +147,7 @@ def prepare(
     linear: bool = False,
     label_transform: str = "none",
     category_means: str = "none",
+    number_values: str = "auto",
     shape_of_rows: ShapeOfRows | None = None,
 ) -> LoadedData:
     """Encode the labels of `raw`, split it, and scale the rows or encode the columns of the table.
@@ -158,9 +159,9 @@ def prepare(
     features to the numbers of a table, so that the coefficients are those of the numbers.
     `class_weight` multiplies the weights of all rows. For `drop_constant` see `scale.fit` and
     `TableEncoding.fit`. `label_transform` "log1p": the targets are logarithms of the labels;
-    "auto": the result contains such rows, too, if they may be better. With `category_means`
-    "auto", categories with many values have means of labels, see `means`. `shape_of_rows` returns
-    the shape of a row from that in the file; the channels are then scaled instead of the features.
+    "auto": the result contains such rows, too, if they may be better; likewise `number_values`.
+    With `category_means` "auto", categories with many values have means of labels, see `means`.
+    `shape_of_rows` gives the shape of a row from that in the file; then the channels are scaled.
     """
     shape = () if shape_of_rows is None else shape_of_rows(raw.shape)
     if isinstance(scale, Fitted):
@@ -189,9 +190,11 @@ def prepare(
     setting = raw.table.sequence or _table_scale(scale, raw.table, encoding, count, linear=linear)
     table = TableEncoding.fit(raw.table, training, setting, drop_constant=drop_constant)
     targets = targets_of(labels, encoding, training) if category_means == "auto" else None
-    data = rows.encoded(table, targets)
-    more = table.with_values(cells, training) if scale == "auto" and not linear else None
-    return data if more is None else replace(data, with_values=rows.encoded(more, targets))
+    suits = scale == "auto" and not linear and number_values != "none"
+    more = table.with_values(cells, training) if suits else None
+    if more is None or number_values == "features":
+        return rows.encoded(more or table, targets)
+    return replace(rows.encoded(table, targets), with_values=rows.encoded(more, targets))
 
 
 @dataclass(frozen=True)

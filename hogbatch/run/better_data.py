@@ -51,17 +51,18 @@ def _square(run: Run) -> float:
 
 def with_better_features(
     config: TrainConfig, data: LoadedData, execute: Execute, console: Console
-) -> LoadedData:
-    """`data`, with features of values of numbers if they are better."""
+) -> tuple[TrainConfig, LoadedData]:
+    """`data`, with features of values of numbers if they are better, and `config` with that."""
     if data.with_values is None:
-        return data
+        return config, data
     plain, values = replace(data, with_values=None), data.with_values
     console.busy("comparing numbers with features of their values")
     cases = [(short(config, each), each) for each in (plain, values)]
     before, after = mean_errors(cases, validation_loss, execute)
     better = after < before - (1 - MAX_LOSS_RATIO) * abs(before)  # losses may be negative
+    chosen = "features" if better else "none"
     console.say(
-        f"values of numbers: {'features' if better else 'none'}; short runs have a validation loss "
-        f"of {figure(before)}, with features {figure(after)}"
+        f"values of numbers: {chosen}; short runs have a validation loss of {figure(before)}, "
+        f"with features {figure(after)}"
     )
-    return values if better else plain
+    return replace(config, number_values=chosen), values if better else plain

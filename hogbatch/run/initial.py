@@ -14,7 +14,7 @@ from hogbatch.run.segments import RunSegments
 
 ENCODING: Final = (
     *("drop", "categorical", "numeric", "text", "sequence", "decimal", "scale", "features"),
-    *("label_transform", "category_means", "layers", "input_shape"),
+    *("label_transform", "category_means", "number_values", "layers", "input_shape"),
 )
 
 

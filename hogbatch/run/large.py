@@ -118,8 +118,7 @@ def _mapped(
         return data.sets
 
     every = map(sets, chain([sample], rest))
-    del sample, known["sets"]
-    del known["with_values"]  # of the sample only
+    del sample, known["sets"], known["with_values"]  # of the sample only
     dataset.fill(segment, every)
     whole = {
         name: SetSizes.sum([each[name] for each in sizes if name in each], features)

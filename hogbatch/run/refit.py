@@ -29,8 +29,8 @@ def execute_with_refit(config: TrainConfig, execute: Callable[[TrainConfig], Run
         directory = None if first.run_dir is None else str(first.run_dir)
         config = replace(config, max_rows=rows, run_dir=directory, resume=None, overwrite=True)
         # More rows might have other defaults.
-        config = replace(config, recipe=first.recipe, hidden=first.hidden)
-        config = replace(config, label_transform=first.label_transform)
+        same = "recipe", "hidden", "label_transform", "number_values"
+        config = replace(config, **{name: getattr(first, name) for name in same})
         if config.temperature == "auto":
             config = replace(config, temperature=f"{first.summary['temperature'] or 1:.6f}")
         if chosen := first.summary["label_vectors"]:

@@ -46,6 +46,7 @@ class Run:
     recipe: str  # "fast", "tabular" or "linear"
     hidden: tuple[int, ...]  # widths of the hidden layers
     label_transform: str = "auto"  # "none" or "log1p" if the labels are numbers
+    number_values: str = "auto"  # "none" or "features" if short runs have decided
 
     @property
     def model(self) -> Model:

@@ -255,6 +255,7 @@ def preparation(config: TrainConfig, start: Model | None) -> dict[str, Any]:
         "linear": config.hidden == (),
         "label_transform": config.label_transform,
         "category_means": config.category_means,
+        "number_values": config.number_values,
         "seed": config.seed,
         "class_weight": read_class_weights(config.class_weight),
         "shape_of_rows": shape if config.layers and not config.sequence else None,

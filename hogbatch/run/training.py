@@ -161,7 +161,7 @@ def _choose(
     if not isinstance(platform, ThisServer) or not isinstance(data, LoadedData):
         return config, data
     another = partial(execute, console=PlainConsole(quiet=True))
-    data = with_better_features(config, data, another, console)
+    config, data = with_better_features(config, data, another, console)
     data = with_better_labels(config, data, another, console)
     config = with_better_recipe(config, data, another, console)
     return with_epochs(config, data, another, console), data
@@ -191,7 +191,8 @@ def _finished_run(
         recorder.log.close()
         tracking.conclude(summary)
         run_dir = None if components.directory.temporary else setup.run_dir
-        chosen = setup.config.recipe, setup.network.hidden, setup.config.label_transform
+        hidden, config = setup.network.hidden, setup.config
+        chosen = config.recipe, hidden, config.label_transform, config.number_values
         code = {"stopped": INTERRUPTED, "failed": NoWorkers.exit_code}.get(finish.status, 0)
         return Run(run_dir, trained, summary, code, *chosen)
 

@@ -5,6 +5,7 @@ import pytest
 
 import hogbatch
 from hogbatch.model.file import load_model
+from hogbatch.run import better_data
 
 RANDOM = np.random.default_rng(0)
 ROWS = 2_000
@@ -44,3 +45,30 @@ def test_numbers_remain_plain_with_a_scale_of_the_user_and_in_linear_models(sett
     X, y = table(RANDOM.normal(size=24))
     hogbatch.train(X, y, **SETTINGS | settings)
     assert "values of numbers" not in capfd.readouterr().out
+
+
+def choose_once(monkeypatch):
+    """Let the first short runs prefer features of values, and later ones plain numbers."""
+    losses = iter([[2.0, 1.0], [1.0, 2.0]])
+    monkeypatch.setattr(better_data, "mean_errors", lambda *_: next(losses))
+
+
+def test_a_resumed_run_and_a_report_have_the_features_of_the_run(main, tmp_path, monkeypatch):
+    """Found: short runs with the settings that the run had found, and so with other results."""
+    choose_once(monkeypatch)
+    X, y = table(RANDOM.normal(size=24))
+    path, run_dir = tmp_path / "a.csv", tmp_path / "run"
+    np.savetxt(path, np.column_stack([*X.values(), y]), "%.6g", ",", header="h,s,y", comments="")
+    run = hogbatch.train(path, run_dir=run_dir, members=1, checkpoint_seconds=60, **SETTINGS)
+    assert main("report", run_dir).returncode == 0
+    assert "not those of the run" not in (run_dir / "report.html").read_text()
+    later = hogbatch.train(path, resume=run_dir, epochs=12)
+    assert widths(later.model) == widths(run.model)
+
+
+def test_the_second_run_of_refit_has_the_features_of_the_first(monkeypatch):
+    choose_once(monkeypatch)
+    X, y = table(RANDOM.normal(size=24))
+    run = hogbatch.train(X, y, refit=True, quiet=True, **SETTINGS)
+    plain = hogbatch.train(X, y, number_values="none", quiet=True, **SETTINGS)
+    assert np.subtract(widths(run.model), widths(plain.model)).tolist() == [24, 0]
