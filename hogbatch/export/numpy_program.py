@@ -79,6 +79,9 @@ def predict(columns):
 
 
 def _cells(column, width):
+    cells = np.asarray(column)
+    if cells.dtype.kind == "M":  # dates
+        column = np.where(np.isnat(cells), np.nan, cells.astype("M8[ms]").astype(np.int64) / 1000)
     return np.asarray(column, np.float64).reshape(-1, width)
 
 

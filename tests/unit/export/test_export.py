@@ -145,6 +145,17 @@ def test_the_program_takes_cells_as_they_are():
     np.testing.assert_allclose(found, model.predict_proba(clean), CLOSE)
 
 
+@pytest.mark.parametrize("unit", ["s", "us", "ns"])
+def test_the_program_takes_dates_of_a_data_frame(unit):
+    """Found: predictions with the microseconds of dates in place of their seconds."""
+    days = pd.Series(["2020-01-01", "2024-02-29 12:30", None], dtype=f"datetime64[{unit}]")
+    rows = pd.DataFrame({"day": days, "size": [1.0, 2.0, 0.5]})
+    model, names = model_of("squared", NUMBERS, encoding_of(rows)), {}
+    exec(program(graph_of(model), {}), names)
+    found = names["predict"](rows)["value"]
+    np.testing.assert_allclose(found, model.predict(rows), CLOSE)
+
+
 def test_what_onnx_cannot_compute_is_named():
     vectors = LabelVectors(np.zeros(8, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
     described = replace(model_of("multilabel", LISTS), label_vectors=vectors)
