@@ -27,7 +27,10 @@ def form_of_file(path: Path, source: str) -> TableForm:
     with _intact(source):
         if path.is_dir():
             schema = (whole := _dataset(path)).schema
-            own = next(whole.get_fragments()).physical_schema.names
+            first, *rest = whole.get_fragments()
+            own = first.physical_schema.names
+            if other := next((e for e in rest if {*e.physical_schema.names} != {*own}), None):
+                raise DataError(f"{other.path}: expected the columns of {first.path}")
             names = tuple(sorted(schema.names, key=lambda name: name in own))
         else:
             opened = pyarrow.parquet.ParquetFile if _is_parquet(path) else pyarrow.ipc.open_file

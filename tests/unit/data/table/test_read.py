@@ -248,6 +248,17 @@ def test_a_folder_has_files_of_one_format_and_hidden_ones_are_ignored(tmp_path):
             read_as(path, TABLE)
 
 
+@pytest.mark.parametrize("ending", ["parquet", "feather", "csv"])
+def test_all_files_of_a_folder_have_the_columns_of_the_first_one(tmp_path, ending):
+    """Found: cells that a Parquet file lacks, read as missing values."""
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    save(frame()[:8], folder / f"a.{ending}")
+    save(frame()[8:].drop(columns="n"), folder / f"b.{ending}")
+    with pytest.raises(DataError, match=rf"b\.{ending}: expected the columns of .*a\.{ending}"):
+        read_as(folder, TABLE)
+
+
 def test_tables_without_names_are_matched_by_position(write):
     options = ReadOptions(table=TableOptions(), label=("1",), header="no")
     loaded = load(write("a.csv", "x,u,1.5\ny,v,3\n" * 5), options=options, fractions=Fractions(0))
