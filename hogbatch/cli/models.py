@@ -5,6 +5,7 @@ import json
 import math
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hogbatch.cli.parser import Command, Parser
@@ -59,6 +60,9 @@ def predict(arguments: Sequence[str]) -> int:
     options = parser.read(arguments)
     if options.approximate and options.top is None:
         parser.error("--approximate needs --top K")
+    for given in map(Path, (options.model, options.data)):
+        if options.output and given.exists() and given.resolve() == Path(options.output).resolve():
+            parser.error(f"--output {options.output} is read, too: give another file")
     from hogbatch.model.prediction import predict_file, write_lines
 
     lines = predict_file(
