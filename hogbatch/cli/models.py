@@ -62,7 +62,7 @@ def predict(arguments: Sequence[str]) -> int:
         parser.error("--approximate needs --top K")
     for given in map(Path, (options.model, options.data)):
         if options.output and given.exists() and given.resolve() == Path(options.output).resolve():
-            parser.error(f"--output {options.output} is read, too: give another file")
+            parser.error(f"--output {options.output} is also an input: give another file")
     from hogbatch.model.prediction import predict_file, write_lines
 
     lines = predict_file(

@@ -79,9 +79,8 @@ class RunRecorder:
         elif evaluation is not None and first_not_finite(self._shared) is not None:
             return False
         else:
-            if (
-                self._copy is None or self._lent() is not None
-            ):  # a checkpoint of it is being written
+            # A copy that is lent out is being written to a checkpoint.
+            if self._copy is None or self._lent() is not None:
                 unused, self._reserved = self._reserved, None
                 self._copy = np.empty_like(self._shared) if unused is None else unused
             np.copyto(self._copy, self._shared)

@@ -56,7 +56,7 @@ def test_whoever_stops_reading_gets_no_traceback(run_dir):
         (["evaluate", "MODEL", "label.svm"], "label.svm:1: label 7"),
         (["predict", "MODEL", "a9a", "--top", "2"], "--top needs a model with several classes"),
         (["predict", "MODEL", "a9a", "--approximate"], "--approximate needs --top K"),
-        (["predict", "MODEL", "label.svm", "--output", "label.svm"], "label.svm is read, too"),
+        (["predict", "MODEL", "label.svm", "--output", "label.svm"], "label.svm is also an input"),
     ],
 )
 def test_what_does_not_suit_a_model_is_refused(arguments, sentence, run_dir, main, tmp_path):
