@@ -14,21 +14,22 @@ Positive = Annotated[float, Meta(gt=0, le=1e300)]  # finite
 DATA_SHEET: Final = ("peak_flops", "peak_memory_speed", "peak_link_speed", "multiprocessors")
 ENDINGS: Final = {"_seconds": "seconds", "_speed": "speeds"}  # of figures, with their common factor
 
-FLOPS: Final = 0.72  # fraction of the peak that large float32 products reach
-MEMORY: Final = 0.85  # fraction of the peak that reads and writes of device memory reach
-LINK: Final = 0.8  # fraction of the peak that copies between host and device reach
-MAPPED: Final = 0.8  # speed of kernels on the host's memory, relative to copies
-FILL_CELLS: Final = 2000  # for each multiprocessor
-BYTES: Final = {  # of device memory that are read or written
-    "score_seconds": 8,
-    "value_seconds": 12,
-    "cell_seconds": 8,  # forward and gradient
-    "touched_seconds": 16,
+# Fitted to 36 batches on an NVIDIA H200 in float32 (docs/servers.md), and rounded.
+FLOPS: Final = 0.7  # fraction of the peak that large float32 products reach
+MEMORY: Final = 0.65  # fraction of the peak that reads and writes of device memory reach
+LINK: Final = 0.64  # fraction of the peak that copies between host and device reach
+MAPPED: Final = 1.6  # speed of kernels that read and write the host's memory, relative to copies
+FILL_CELLS: Final = 333  # for each multiprocessor
+BYTES: Final = {  # of device memory that take as long
+    "score_seconds": 5,
+    "value_seconds": 1_270,
+    "cell_seconds": 23,  # forward and gradient
+    "touched_seconds": 112,
 }
 USUAL: Final = {  # figures that differ little between GPUs
-    "step_seconds": 5e-6,  # of the work on the host for each batch
-    "launch_seconds": 2e-6,  # of a node of a CUDA graph
-    "link_seconds": 1e-5,  # of a copy that is waited for
+    "step_seconds": 4e-6,  # of the work on the host for each batch
+    "launch_seconds": 2.9e-6,  # of a node of a CUDA graph that waits for another one
+    "link_seconds": 6e-5,  # of a copy that is waited for
 }
 
 

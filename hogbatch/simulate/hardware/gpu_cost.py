@@ -18,6 +18,7 @@ from hogbatch.workers.compute.measured_batches import densifying_is_faster, meas
 
 LONGEST_SUM = 512  # terms of a sum that are not divided among multiprocessors
 PATCH_PASSES = 5  # reads and writes of the patches of a convolution
+LAYER_LAUNCHES = 6  # of a dense layer in a batch
 CELL_PASSES = 6  # reads and writes of a cell of activations or scores in a batch
 HAND_OVER = 8  # arrays of parameters that the operation reads or writes
 ROWS_HAND_OVER = 9  # the same for touched rows, with which it is two operations
@@ -90,7 +91,7 @@ class GpuCost:
         seconds = gpu.step_seconds + sum(self._backbone_seconds(rows))
         stepped = float(sum(map(parameters, workload.backbone)))
         for index, layer in enumerate(workload.layers):
-            seconds += self._cell_seconds(layer, rows) + 3 * gpu.launch_seconds
+            seconds += self._cell_seconds(layer, rows) + LAYER_LAUNCHES * gpu.launch_seconds
             if index == 0 and sparse:
                 touched = min(rows * workload.stored, workload.touched(rows)) * layer.fan_out
                 seconds += self._value_seconds(layer, rows) + touched * gpu.touched_seconds

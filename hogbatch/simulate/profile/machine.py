@@ -64,7 +64,8 @@ def measure_transfers(device: Device) -> dict[str, float]:
 
 CORE: Final = Path("/sys/devices/system/cpu/cpu0")
 USUAL: Final = "epyc-2cores"  # the description from whose figures of CPU and host a fit starts
-USUAL_GPU: Final = "h100-16cores"
+USUAL_GPU: Final = "h200-16cores"
+PRECISION: Final = "tf32"  # of matrix products on a GPU: the default of training
 BATCHES: Final = (1, 8, 64, 256)  # rows
 SECONDS: Final = 0.01  # of one repetition
 BATCHES_ON_HOST: Final[tuple[int, ...]] = (16, 128, 1024)
@@ -189,7 +190,7 @@ def describe_gpu(ordinal: int | str, source: str, report: Report) -> tuple[Serve
     if isinstance(ordinal, int):
         from hogbatch.kernels.gpu.cuda_device import CudaDevice
 
-        device, sizes = CudaDevice(ordinal), BATCHES_ON_GPU
+        device, sizes = CudaDevice(ordinal, PRECISION), BATCHES_ON_GPU
         device.enter()
         usual = structs.replace(read_server(USUAL_GPU).gpus[0], ordinal=ordinal, model=device.model)
     speeds = measure_transfers(device)

@@ -115,14 +115,16 @@ def test_figures_of_a_gpu_follow_from_its_data_sheet():
     (gpu,) = mine(HEAD + GPU).gpus
     assert gpu.flops == pytest.approx(estimates.FLOPS * 10e12)
     assert gpu.fill_cells == 50 * estimates.FILL_CELLS
-    assert gpu.value_seconds == pytest.approx(12 / gpu.memory_speed)
+    taken = estimates.BYTES
+    assert gpu.value_seconds == pytest.approx(taken["value_seconds"] / gpu.memory_speed)
     assert gpu.mapped_speed == pytest.approx(estimates.MAPPED * gpu.link_speed)
     (gpu,) = mine(HEAD + GPU + "memory_speed = 5e11").gpus
-    assert (gpu.memory_speed, gpu.score_seconds) == (5e11, pytest.approx(8 / 5e11))
+    expected = 5e11, pytest.approx(taken["score_seconds"] / 5e11)
+    assert (gpu.memory_speed, gpu.score_seconds) == expected
 
 
 def test_the_example_in_the_documentation_is_valid(server):
     (text,) = re.findall(r"^```toml\n(.*?)^```", DOCS.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     example = mine(text)
     assert example.cpu.dense.flops == 0.8 * server.cpu.dense.flops
-    assert example.gpus[0].flops == pytest.approx(0.72 * 91.6e12)
+    assert example.gpus[0].flops == pytest.approx(estimates.FLOPS * 91.6e12)
