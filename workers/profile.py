@@ -15,6 +15,7 @@ from hogbatch.kernels.gpu.device import memory_shortage
 from hogbatch.machine.cachedir import cache_root, make_directory
 from hogbatch.machine.files import replace_file
 from hogbatch.machine.linux import nvidia_driver
+from hogbatch.policy.limits import largest_batch, useful_limits
 from hogbatch.version import version
 from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.compute.measured_batches import MIN_BATCH, densifying_is_faster, measure_sizes
@@ -41,9 +42,17 @@ def profile(trainer: Trainer, assignment: Assignment) -> MeasuredSpeeds:
         measured = _measure(trainer, assignment.train.rows)
         _save(path, measured)
     trainer.compute(densify=measured.densify)
-    trainer.warm_up(measured.profile[0][0])  # so that a start with cached measurements is as fast
+    if trainer.device.warm_up_seconds > 0:  # a GPU
+        _prepare(trainer, measured, assignment.train.rows)
     trainer.replica.reset()
     return measured
+
+
+def _prepare(trainer: Trainer, measured: MeasuredSpeeds, rows: int) -> None:
+    """Prepare for the largest useful batch, so that the first lease is as fast as later ones."""
+    _, batch = useful_limits(measured.profile, largest=largest_batch(rows))
+    if memory_shortage(trainer.device, partial(trainer.prepare, batch)) is not None:
+        trainer.release()  # other programs may use more memory than when it was measured
 
 
 def _load(path: Path) -> MeasuredSpeeds | None:

@@ -10,7 +10,7 @@ from hogbatch.config.sets import SetName
 from hogbatch.kernels.contract import IGNORES_ZEROS, TOTALS, RowScores
 from hogbatch.kernels.executor import Executor, corrected
 from hogbatch.kernels.gpu.device import Device, HostDevice, memory_shortage
-from hogbatch.kernels.gpu.graph import CapturedSteps
+from hogbatch.kernels.gpu.graph import IN_A_ROW, CapturedSteps
 from hogbatch.wire.messages import Lease
 from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.feed import CachedSet, Feed, feed_for
@@ -153,16 +153,18 @@ class Trainer:
 
     def seconds(self, batch: int) -> float:
         """Measure the seconds of one batch. Overwrites the replica; may run out of memory."""
-        self.reserve(batch)
-        self.follow(UNSHUFFLED)
-        self._repeat(batch, 2)  # the second batch is captured
-        self.warm_up(batch)
+        self.prepare(batch)
         count = self._together(batch)
         return min(self._repeat(batch, count) for _ in range(MEASUREMENTS)) / count
 
-    def warm_up(self, batch: int) -> None:
-        """Train until the device has raised its clocks, once. Overwrites the replica."""
+    def prepare(self, batch: int) -> None:
+        """Capture the step of a batch, and once train until the device has raised its clocks.
+
+        Overwrites the replica; may run out of memory.
+        """
+        self.reserve(batch)
         self.follow(UNSHUFFLED)
+        self._repeat(batch, IN_A_ROW)  # the last one is captured
         seconds = 0.0
         while not self._warm and seconds < self.device.warm_up_seconds:
             seconds += self._repeat(batch, self._together(batch))

@@ -4,9 +4,10 @@ CuPy refuses matrix products while a CUDA graph is captured (cupy/cupy#6290), an
 the launch overhead dominates a training step. So cuBLASLt is called through its C interface.
 
 A product is planned when it first occurs: cuBLASLt proposes algorithms for the shapes, the types,
-the alignment and the epilogue, and the fastest is used. It may have none for an epilogue. Then
-`multiply_fused` returns False, also the next time, and the caller uses a plain product and separate
-kernels instead.
+the alignment and the epilogue, the most promising one first. The first is used, and in a step that
+will be captured, the fastest: to time all of them takes as long as hundreds of products, some 40 ms
+for a step. cuBLASLt may have none for an epilogue. Then `multiply_fused` returns False, also the
+next time, and the caller uses a plain product and separate kernels instead.
 
 Nothing here allocates device memory or waits while a step is captured, because every step runs
 once before it is captured.
@@ -84,15 +85,18 @@ class _Plan(NamedTuple):
     description: ctypes.c_void_p
     layouts: tuple[ctypes.c_void_p, ...]  # of a, b, the result
     found: _Heuristic
+    timed: bool  # whether it is the fastest one
 
 
 class CublasLt:
     """A cuBLASLt handle with its own workspace, for one thread; uses the thread's current stream.
 
-    Raises DeviceError if the library cannot be loaded.
+    While `repeated` is true, the algorithms of all products are timed, because they will be
+    repeated often. Raises DeviceError if the library cannot be loaded.
     """
 
     def __init__(self, precision: str) -> None:
+        self.repeated = False
         self._precision = precision
         self._plans: OrderedDict[_Product, _Plan | str] = OrderedDict()  # str: why it has none
         self._keep_nan: dict[bytes, bool] = {}  # by algorithm
@@ -153,10 +157,11 @@ class CublasLt:
         )
         product = _Product(epilogue, transposed, add, shapes, types, alignments)
         try:
-            if product not in self._plans:
-                self._store(product, self._plan(product, arrays))
+            plan = self._plans.get(product)
+            if plan is None or (self.repeated and isinstance(plan, _Plan) and not plan.timed):
+                plan = self._plan(product, arrays)
+                self._store(product, plan)
             self._plans.move_to_end(product)
-            plan = self._plans[product]
             if isinstance(plan, str):
                 return plan
             self._run(plan, arrays, fraction, add)
@@ -167,21 +172,22 @@ class CublasLt:
             return str(refused)
 
     def _store(self, product: _Product, plan: _Plan | str) -> None:
+        self._destroy(self._plans.get(product))
         self._plans[product] = plan
         if len(self._plans) > MAX_PLANS:
-            _, oldest = self._plans.popitem(last=False)
-            if isinstance(oldest, _Plan):
-                self._destroy(oldest)
+            self._destroy(self._plans.popitem(last=False)[1])
 
-    def _destroy(self, plan: _Plan) -> None:
-        self._call("cublasLtMatmulDescDestroy", plan.description)
-        for layout in plan.layouts:
-            self._call("cublasLtMatrixLayoutDestroy", layout)
+    def _destroy(self, plan: _Plan | str | None) -> None:
+        if isinstance(plan, _Plan):
+            self._call("cublasLtMatmulDescDestroy", plan.description)
+            for layout in plan.layouts:
+                self._call("cublasLtMatrixLayoutDestroy", layout)
 
     def _plan(self, product: _Product, arrays) -> _Plan:
-        """Choose the fastest algorithm that keeps NaN; runs them and waits for the device.
+        """Choose the first algorithm that keeps NaN, or if products are `repeated` the fastest.
 
-        Runs overwrite the result, so the first proposal is used if it is added to.
+        Runs algorithms and waits for the device. Runs overwrite the result, so the first proposal
+        is used if it is added to.
         """
         description = ctypes.c_void_p()
         compute = COMPUTE_TYPES[self._precision]
@@ -195,14 +201,17 @@ class CublasLt:
         self._set_vector(description, arrays)  # proposals depend on its alignment
         layouts = tuple(map(self._layout, arrays[:3]))
         proposed = self._propose(description, layouts, product.alignments)
-        plans = [_Plan(description, layouts, each) for each in proposed]
+        timed = self.repeated or product.add or len(proposed) == 1
+        plans = (_Plan(description, layouts, each, timed) for each in proposed)
         if product.epilogue == RELU_BIAS:
-            plans = [plan for plan in plans if self._keeps_nan(plan, arrays)]
-            if not plans:
-                raise _Refused("its ReLU does not keep NaN")
-        if product.add or len(plans) == 1:
-            return plans[0]
-        return min(plans, key=lambda plan: self._milliseconds(plan, arrays))
+            plans = (plan for plan in plans if self._keeps_nan(plan, arrays))
+        if self.repeated and not product.add:
+            plan = min(plans, key=lambda plan: self._milliseconds(plan, arrays), default=None)
+        else:
+            plan = next(plans, None)
+        if plan is None:
+            raise _Refused("its ReLU does not keep NaN")
+        return plan
 
     def _layout(self, array: cupy.ndarray) -> ctypes.c_void_p:
         layout, (columns, rows) = ctypes.c_void_p(), array.shape

@@ -88,7 +88,12 @@ class CudaDevice(Device):
         return self.elapsed(start, end)
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
-        work()
+        products = cast(Any, self.kernels).products
+        products.repeated = True
+        try:
+            work()
+        finally:
+            products.repeated = False
         stream = self._stream
         stream.begin_capture()
         try:

@@ -1,6 +1,11 @@
-"""Training steps captured once for each batch size as CUDA graphs, and replayed without Python."""
+"""Training steps captured once for each batch size as CUDA graphs, and replayed without Python.
 
-from collections import OrderedDict
+Capturing takes some 40 ms, because the algorithms of all products are timed. So a step is captured
+with the third batch of its size in a row. The last two batches of an epoch have a size of their
+own, whose step is only captured after several epochs.
+"""
+
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +19,8 @@ from hogbatch.kernels.executor import Executor, Randomness
 from hogbatch.kernels.gpu.device import Device
 
 MAX_CAPTURED = 16  # batch sizes times buffers; policies that double and halve use far fewer
+IN_A_ROW = 3  # batches of a size, the last of which is captured
+IN_ALL = 16  # the same for batches that do not follow one another
 
 
 class CapturedSteps:
@@ -39,8 +46,9 @@ class CapturedSteps:
         self._seeded, self._key = dropout or augmentation, device.zeros(1, np.uint32)
         fraction = 0.0 if dropout is None else dropout.fraction
         self._random = self._seeded and Randomness(fraction, self._key, augmentation)
-        # None: the step has run once and is captured the next time.
-        self._captured: OrderedDict[tuple[int, int], Callable[[], None] | None] = OrderedDict()
+        self._captured: OrderedDict[tuple[int, int], Callable[[], None]] = OrderedDict()
+        self._batches: Counter[int] = Counter()  # that were not replayed, by size
+        self._latest = self._in_a_row = 0  # size of the last batches, and their number
 
     def reserve(self, batch: int, *, sparse: bool) -> None:
         """Allocate for batches of `batch` rows; may run out of memory."""
@@ -64,12 +72,15 @@ class CapturedSteps:
 
         Calls with equal `slot` and B must pass the same arrays; their contents may differ.
         """
-        key = len(rows), slot
+        key = size, _ = len(rows), slot
+        self._in_a_row = self._in_a_row + 1 if size == self._latest else 1
+        self._latest = size
         if (repeat := self._captured.get(key)) is not None:
             repeat()
             self._captured.move_to_end(key)
             return
-        self.reserve(len(rows), sparse=len(inputs.indptr) > 0)
+        self.reserve(size, sparse=len(inputs.indptr) > 0)
+        self._batches[size] += 1
         network, hyper = self._network, self._hyper  # not self: avoids a reference cycle
         (loss, optimizer), random = self._kinds, self._random
 
@@ -78,11 +89,12 @@ class CapturedSteps:
                 inputs, labels, rows, loss, optimizer, hyper, totals, numbers, random
             )
 
-        if key in self._captured:
-            self._store(key, self._device.capture(step))
+        if self._in_a_row >= IN_A_ROW or self._batches[size] >= IN_ALL:
+            self._captured[key] = self._device.capture(step)
+            if len(self._captured) > MAX_CAPTURED:
+                self._captured.popitem(last=False)
         else:
             step()
-            self._store(key, None)
 
     def set_rate(self, rate: float) -> None:
         """Set the learning rate of the next steps."""
@@ -106,9 +118,3 @@ class CapturedSteps:
         """Do what `Executor.evaluate_batch` does."""
         self.reserve(len(rows), sparse=len(inputs.indptr) > 0)
         self._network.evaluate_batch(inputs, labels, rows, self._kinds[0], totals, stored)
-
-    def _store(self, key: tuple[int, int], step: Callable[[], None] | None) -> None:
-        self._captured[key] = step
-        self._captured.move_to_end(key)
-        while len(self._captured) > MAX_CAPTURED:
-            self._captured.popitem(last=False)

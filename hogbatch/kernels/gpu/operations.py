@@ -62,7 +62,7 @@ class GpuKernels(BackboneKernels):
 
     def __init__(self, precision: str) -> None:
         self._precision = precision
-        self._products = CublasLt(precision)
+        self.products = CublasLt(precision)
         self._column_sums = ColumnSums()
 
     def operand_type(self, params):
@@ -82,7 +82,7 @@ class GpuKernels(BackboneKernels):
         # Nothing clears the padding here: the padding of weights and biases is zero, in the model
         # and after every step, because gradients are zero there. So are bias and ReLU of zero.
         epilogue, arrays = {LINEAR: BIAS, RELU: RELU_BIAS}.get(activation), (x, weights, out)
-        fused, multiply = self._products.multiply_fused, self._products.multiply
+        fused, multiply = self.products.multiply_fused, self.products.multiply
         if epilogue is None or not fused(epilogue, *arrays, bias, **transposed):
             multiply(*arrays, **transposed)
             dense.add_bias_and_activate(bias, activation, width, out)
@@ -91,20 +91,20 @@ class GpuKernels(BackboneKernels):
         if _is_narrow(grad) and out.dtype == grad.dtype:
             dense.narrow_backward(grad, weights, activation, activated, out)
         else:
-            self._products.multiply(grad, weights, out, transpose_b=True)
+            self.products.multiply(grad, weights, out, transpose_b=True)
             self.activate_backward(activation, activated, out)
 
     def weight_gradient(self, x, grad, out, bias):
-        wanted, fused = bias.size > 0, self._products.multiply_fused
+        wanted, fused = bias.size > 0, self.products.multiply_fused
         if _is_narrow(grad):
             self._column_sums.narrow_gradient(x, grad, out, bias)
         elif not (wanted and fused(BGRADA, x, grad, out, bias, transpose_a=True)):
-            self._products.multiply(x, grad, out, transpose_a=True)
+            self.products.multiply(x, grad, out, transpose_a=True)
             if wanted:
                 self.bias_gradient(grad, bias)
 
     def add_weight_gradient(self, fraction, x, grad, out):
-        self._products.multiply(x, grad, out, transpose_a=True, fraction=fraction, add=True)
+        self.products.multiply(x, grad, out, transpose_a=True, fraction=fraction, add=True)
 
     def bias_gradient(self, grad, out):
         self._column_sums(1.0, False, grad, out)

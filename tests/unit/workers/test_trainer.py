@@ -11,6 +11,7 @@ from hogbatch.kernels.contract import LOSS, METRIC_SUMS, TOTALS
 from hogbatch.kernels.dropout import key_of
 from hogbatch.kernels.executor import Executor, Randomness
 from hogbatch.kernels.reference import NUMPY_KERNELS
+from hogbatch.policy.limits import largest_batch, useful_limits
 from hogbatch.wire.messages import Lease
 from hogbatch.workers import feed
 from hogbatch.workers.profile import profile
@@ -18,6 +19,7 @@ from hogbatch.workers.trainer import (
     MAX_TOGETHER,
     MEASUREMENTS,
     SPARSEST_DENSE,
+    UNSHUFFLED,
     Trainer,
 )
 from tests.support.assignments import (
@@ -181,7 +183,7 @@ def test_a_device_is_measured_when_it_has_warmed_up():
     assert len(device.runs) < warm  # once only
 
 
-def test_a_device_is_warm_when_its_measurements_were_loaded(tmp_path, monkeypatch):
+def test_a_device_is_prepared_when_its_measurements_were_loaded(tmp_path, monkeypatch):
     monkeypatch.setenv("HOGBATCH_CACHE", str(tmp_path))
     given = assignment(examples(ROWS))
     for _ in range(2):
@@ -190,7 +192,12 @@ def test_a_device_is_warm_when_its_measurements_were_loaded(tmp_path, monkeypatc
         measured = profile(trainer, given)
         assert device.clock >= device.warm_up_seconds
         assert not trainer.replica.totals.any() and trainer.replica.steps == 0
-    assert device.batches < 20 + len(measured.profile)  # of the second start
+        _, batch = useful_limits(measured.profile, largest=largest_batch(ROWS))
+        monkeypatch.setattr(device, "capture", lambda work: pytest.fail("captured in a lease"))
+        trainer.follow(UNSHUFFLED)
+        for _ in range(2):
+            trainer.train(0, batch, batch, 0.1)
+    assert device.batches < 25 + len(measured.profile)  # of the second start
 
 
 def test_only_a_cached_sparse_set_travels_by_rows():

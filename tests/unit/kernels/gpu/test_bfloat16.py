@@ -79,7 +79,7 @@ def gpu(request, backend_named):
     device = CudaDevice(0, "bfloat16")
     device.enter()
     if not request.param:
-        device.kernels._products.multiply_fused = lambda *arrays, **options: False
+        device.kernels.products.multiply_fused = lambda *arrays, **options: False
     return ShortBackend(device, device.kernels)
 
 

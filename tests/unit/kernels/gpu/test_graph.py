@@ -12,7 +12,7 @@ from hogbatch.kernels.contract import LOSSES, OPTIMIZERS, SGD
 from hogbatch.kernels.dropout import Dropout, key_of
 from hogbatch.kernels.executor import Randomness, corrected
 from hogbatch.kernels.gpu.device import HostDevice
-from hogbatch.kernels.gpu.graph import MAX_CAPTURED, CapturedSteps
+from hogbatch.kernels.gpu.graph import IN_A_ROW, IN_ALL, MAX_CAPTURED, CapturedSteps
 from tests.support.executor_runs import HYPER, ROWS, Run
 from tests.support.kernel_backends import Backend
 from tests.support.kernel_cases import FORMS, some_rows
@@ -128,7 +128,7 @@ def assert_same(training, expected):
 def test_captured_steps_train_like_single_batches(device, recorder, optimizer, sparse, dropout):
     training, expected = (Training(device, optimizer, sparse, dropout) for _ in range(2))
     training.steps.reserve(LARGE, sparse=sparse)
-    for batch in (SMALL, SMALL, LARGE, SMALL, LARGE, SMALL, LARGE, LARGE):
+    for batch in (SMALL, SMALL, SMALL, LARGE, SMALL, LARGE, LARGE, LARGE, SMALL, LARGE):
         how = recorder.by(training.step, batch)
         expected.plain(batch)
         assert_same(training, expected)
@@ -149,7 +149,7 @@ def test_captured_steps_compute_the_layers_below_dense_ones(
     training, expected = (
         Training(device, backbone=backbone, augmentation=augmentation) for _ in range(2)
     )
-    for batch in (SMALL, LARGE, SMALL, SMALL, LARGE, SMALL):
+    for batch in (SMALL, LARGE, SMALL, SMALL, SMALL, LARGE, SMALL):
         how = recorder.by(training.step, batch)
         expected.plain(batch)
         assert_same(training, expected)
@@ -159,7 +159,7 @@ def test_captured_steps_compute_the_layers_below_dense_ones(
 @pairs(optimizer=OPTIMIZERS, sparse=FORMS)
 def test_a_new_rate_takes_effect_in_a_captured_step(device, recorder, optimizer, sparse):
     training, expected = (Training(device, optimizer, sparse) for _ in range(2))
-    for rate in (0.05, 0.05, 0.05, 0.4, 0.05, 30.0, 0.0):  # with 30, rows are bounded
+    for rate in (0.05, 0.05, 0.05, 0.05, 0.4, 0.05, 30.0, 0.0):  # with 30, rows are bounded
         before = training.numbers()[0]
         how = recorder.by(training.step, SMALL, 0, rate)
         expected.plain(SMALL, rate=rate)
@@ -188,7 +188,8 @@ def test_reallocated_scratch_discards_captured_steps(device, recorder, enlarge):
         hows.append(recorder.by(training.step, SMALL))
         expected.plain(SMALL)
         assert_same(training, expected)
-    assert hows == [DONE, CAPTURED, REPLAYED] * 2
+    again = [DONE, DONE, CAPTURED] if enlarge == "train" else [CAPTURED, REPLAYED, REPLAYED]
+    assert hows == [DONE, DONE, CAPTURED, *again]
     training.steps.reserve(LARGE, sparse=False)  # moves nothing
     assert recorder.by(training.step, SMALL) == REPLAYED
 
@@ -206,16 +207,29 @@ def test_the_most_recently_used_steps_are_kept(device, recorder):
     training = Training(device)
     training.steps.reserve(MAX_CAPTURED + 1, sparse=False)
     for batch in range(1, MAX_CAPTURED + 1):
-        training.step(batch)
-        training.step(batch)
+        for _ in range(IN_A_ROW):
+            training.step(batch)
     gc.collect()
     assert len(recorder.kept) == MAX_CAPTURED
     assert recorder.by(training.step, 1) == REPLAYED
-    assert recorder.by(training.step, MAX_CAPTURED + 1) == DONE
+    hows = [recorder.by(training.step, MAX_CAPTURED + 1) for _ in range(IN_A_ROW)]
+    assert hows == [DONE, DONE, CAPTURED]
     gc.collect()
-    assert len(recorder.kept) == MAX_CAPTURED - 1  # a step that ran once without capture counts too
+    assert len(recorder.kept) == MAX_CAPTURED
     assert recorder.by(training.step, 1) == REPLAYED
     assert recorder.by(training.step, 2) == DONE  # the least recently used step
+
+
+def test_the_batch_at_the_end_of_an_epoch_is_captured_after_several_epochs(device, recorder):
+    training = Training(device)
+    training.steps.reserve(LARGE, sparse=False)
+    hows = []
+    for _ in range(IN_ALL // 2 + 1):
+        for batch in (LARGE, LARGE, LARGE, SMALL, SMALL):
+            hows.append(recorder.by(training.step, batch))
+    assert hows[:8] == [DONE, DONE, CAPTURED, DONE, DONE, REPLAYED, REPLAYED, REPLAYED]
+    ends = [how for number, how in enumerate(hows) if number % 5 >= 3]
+    assert ends == [*[DONE] * (IN_ALL - 1), CAPTURED, REPLAYED, REPLAYED]
 
 
 def test_steps_continue_after_out_of_memory(monkeypatch):
@@ -227,7 +241,7 @@ def test_steps_continue_after_out_of_memory(monkeypatch):
         expected.plain(SMALL)
     with pytest.raises(MemoryError):
         training.steps.reserve(10_000, sparse=False)
-    assert recorder.by(training.step, SMALL) == DONE  # steps were discarded with the scratch
+    assert recorder.by(training.step, SMALL) == CAPTURED  # again, with new scratch arrays
     expected.plain(SMALL)
     assert_same(training, expected)
 
