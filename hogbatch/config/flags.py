@@ -1,15 +1,15 @@
 """The properties of a flag: its help group, value type, help text and metavar.
 
 Each field of :class:`hogbatch.config.train.TrainConfig` is defined by one call of
-:meth:`Group.flag` or :meth:`Group.choice`, so every flag has a place in `--help`.
+:meth:`Group.flag`, or of a method derived from it, so every flag has a place in `--help`.
 """
 
 import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from hogbatch.config.values import TEXT, ValueType
+from hogbatch.config.values import BOOLEAN, TEXT, ValueType
 
 T = TypeVar("T")
 
@@ -34,6 +34,14 @@ class Group(StrEnum):
         """Return a dataclass field whose metadata contain its Flag, which is in this group."""
         described = Flag(self, value_type, help, metavar or value_type.metavar)
         return field(default=default, metadata={"flag": described})
+
+    def optional(self, value_type: ValueType, help: str, metavar: str = "") -> Any:
+        """The same with the default None."""
+        return self.flag(None, value_type, help, metavar)
+
+    def switch(self, help: str) -> bool:
+        """The same for a flag without a value, which is off by default."""
+        return self.flag(False, BOOLEAN, help)
 
     def choice(
         self,

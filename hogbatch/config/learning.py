@@ -11,7 +11,6 @@ from hogbatch.config.losses import CHOICES, QUANTILE
 from hogbatch.config.optimizers import OPTIMIZERS
 from hogbatch.config.sets import SetName
 from hogbatch.config.values import (
-    BOOLEAN,
     BYTES,
     COUNT,
     FRACTION,
@@ -54,33 +53,28 @@ class LearningConfig:
     data: str = Group.DATA.flag(
         "", PATH, "training data: file, - for standard input, or name of the bundled sample"
     )
-    validation: str | None = Group.DATA.flag(
-        None,
+    validation: str | None = Group.DATA.optional(
         PATH,
         "validation data, which choose the kept model and the end: file, or - for standard input",
     )
-    validation_fraction: float | None = Group.DATA.flag(
-        None,
+    validation_fraction: float | None = Group.DATA.optional(
         FRACTION,
         "fraction of the training rows used for validation when --validation is not given "
         "(default: 0.1, below 10,000 rows 0.2 and at least 50 rows)",
     )
-    test: str | None = Group.DATA.flag(
-        None,
+    test: str | None = Group.DATA.optional(
         PATH,
         "test data, on which the kept model is evaluated once: file, or - for standard input",
     )
     test_fraction: float = Group.DATA.flag(
         0.2, FRACTION, "fraction of the rows of DATA used as the test set when --test is not given"
     )
-    group: str | None = Group.DATA.flag(
-        None,
+    group: str | None = Group.DATA.optional(
         TEXT,
         "column of a table by whose values the rows are split into training, validation and test "
         "sets: no value is in two of them; it is not a feature",
     )
-    time: str | None = Group.DATA.flag(
-        None,
+    time: str | None = Group.DATA.optional(
         TEXT,
         "column of a table with numbers or dates: the test rows are the last ones by it, and the "
         "validation rows the last ones before them",
@@ -91,14 +85,12 @@ class LearningConfig:
         "label column of a table: name, or number from 0 (default: last column); several columns "
         "with numbers are predicted together",
     )
-    sample_weight: str | None = Group.DATA.flag(
-        None,
+    sample_weight: str | None = Group.DATA.optional(
         TEXT,
         "column of a table, or array of a .npz file, with the weights of the rows, which multiply "
         "their losses; it is not a feature",
     )
-    class_weight: str | None = Group.DATA.flag(
-        None,
+    class_weight: str | None = Group.DATA.optional(
         PATH,
         "weights of the classes, which multiply those of their rows: balanced (all classes have "
         "the same total), or a file with lines such as spam,2.5",
@@ -122,8 +114,7 @@ class LearningConfig:
         "the text becomes a sequence for --layers: an id for each of its words or characters, at "
         "most LENGTH (default: as many as nearly all training rows need)",
     )
-    decimal: str | None = Group.DATA.flag(
-        None,
+    decimal: str | None = Group.DATA.optional(
         DECIMAL,
         "decimal mark of columns of a table such as 1.234, which may be 1234 (default: found by "
         "inspection)",
@@ -136,8 +127,8 @@ class LearningConfig:
         "presence of a header line in CSV files; auto: detected from the cells",
         ("auto", "yes", "no"),
     )
-    features: int | None = Group.DATA.flag(
-        None, FEATURES, "number of features of libsvm data (default: from the highest index)"
+    features: int | None = Group.DATA.optional(
+        FEATURES, "number of features of libsvm data (default: from the highest index)"
     )
     scale: str = Group.DATA.choice(
         "auto",
@@ -151,8 +142,7 @@ class LearningConfig:
     bad_lines: float = Group.DATA.flag(
         0.0, UP_TO_ONE, "maximum fraction of malformed lines to skip in a text file"
     )
-    memory: int | None = Group.DATA.flag(
-        None,
+    memory: int | None = Group.DATA.optional(
         BYTES,
         "memory of the run; rows that do not fit into it are kept on disk, see docs/data.md "
         "(default: what the machine and its cgroup leave)",
@@ -164,8 +154,7 @@ class LearningConfig:
         "DIR",
     )
 
-    hidden: tuple[int, ...] | None = Group.MODEL.flag(
-        None,
+    hidden: tuple[int, ...] | None = Group.MODEL.optional(
         WIDTHS,
         "widths of the hidden layers; empty text: linear model (default: 512,512; with --output "
         "lsh 128; with sparse rows of one class or number 256, or a linear model if there are more "
@@ -238,16 +227,14 @@ class LearningConfig:
         "features of values of whole numbers, with scale auto; auto: if short runs are better",
         ("auto", "features", "none"),
     )
-    init: str | None = Group.MODEL.flag(
-        None,
+    init: str | None = Group.MODEL.optional(
         PATH,
         "model file to continue from on other data: its parameters, its network and its encoding "
         "of columns and labels",
         "MODEL",
     )
 
-    members: int | None = Group.MODEL.flag(
-        None,
+    members: int | None = Group.MODEL.optional(
         COUNT,
         "number of models whose predictions are averaged (an ensemble): trained with the seeds N "
         "of --seed, N+1 and so on, with other validation rows each (default: 5 for 100 to 9,999 "
@@ -270,8 +257,7 @@ class LearningConfig:
     optimizer: str = Group.OPTIMIZATION.choice(
         "auto", "update rule; auto: adagrad with --recipe fast, else adam", ("auto", *OPTIMIZERS)
     )
-    lr: float | None = Group.OPTIMIZATION.flag(
-        None,
+    lr: float | None = Group.OPTIMIZATION.optional(
         POSITIVE,
         "learning rate for batches of 16 rows (default: depends on optimizer, network, loss, data)",
         "RATE",
@@ -287,8 +273,7 @@ class LearningConfig:
         "number of epochs; auto: cosine if only the epochs end the run, and not with --recipe fast",
         ("auto", "constant", "cosine", "flat-cos", "one-cycle", "coslog4"),
     )
-    l2: float | None = Group.OPTIMIZATION.flag(
-        None,
+    l2: float | None = Group.OPTIMIZATION.optional(
         NON_NEGATIVE,
         "L2 penalty, with --optimizer adam a decoupled weight decay (default: by --recipe; with "
         "fast it decreases with the number of rows, 0 from 10,000 rows on)",
@@ -316,9 +301,7 @@ class LearningConfig:
     seed: int = Group.OPTIMIZATION.flag(
         0, SEED, "random seed for the split, row order and initial weights"
     )
-    deterministic: bool = Group.OPTIMIZATION.flag(
-        False,
-        BOOLEAN,
+    deterministic: bool = Group.OPTIMIZATION.switch(
         "bitwise reproducible training: one CPU thread, evaluation at the end of epochs",
     )
 

@@ -67,8 +67,7 @@ class TrainConfig(LearningConfig):
     pin: bool = Group.WORKERS.flag(
         True, BOOLEAN, "pinning of each CPU thread to its own core, if there are enough cores"
     )
-    cpu_teams: int | None = Group.WORKERS.flag(
-        None,
+    cpu_teams: int | None = Group.WORKERS.optional(
         TEAMS,
         "number of teams of each CPU worker; the threads of a team compute each batch together "
         "(default: auto: one team if the threads are pinned and most of the work is in dense "
@@ -88,21 +87,18 @@ class TrainConfig(LearningConfig):
         "module:Class",
         r"[\w.]+:\w+",
     )
-    cpu_batch: BatchLimits | None = Group.BATCH_POLICY.flag(  # noqa: RUF009
-        None,
+    cpu_batch: BatchLimits | None = Group.BATCH_POLICY.optional(  # noqa: RUF009
         BATCH_LIMITS,
         "limits of the batch size of a CPU thread or a team of threads, in rows (default: the "
         "minimum is measured at the start, the maximum is 64, for a team 16 rows per thread if "
         "that is more, and less for small data)",
     )
-    gpu_batch: BatchLimits | None = Group.BATCH_POLICY.flag(  # noqa: RUF009
-        None,
+    gpu_batch: BatchLimits | None = Group.BATCH_POLICY.optional(  # noqa: RUF009
         BATCH_LIMITS,
         "limits of the batch size of a GPU, in rows (default: measured at the start, and with "
         "--policy adaptive at most 512 rows and a 32nd of the training rows)",
     )
-    critical_batch: float | None = Group.BATCH_POLICY.flag(
-        None,
+    critical_batch: float | None = Group.BATCH_POLICY.optional(
         POSITIVE,
         "rows in flight with which training needs twice the rows, for --policy adaptive: with a "
         "larger value, more workers train together (default: a 40th of the training rows, from 64 "
@@ -134,8 +130,7 @@ class TrainConfig(LearningConfig):
         "merge rule: how a GPU's change is applied to the shared model",
         ("delta", "average"),
     )
-    merge_every: int | None = Group.GPU_MERGING.flag(
-        None,
+    merge_every: int | None = Group.GPU_MERGING.optional(
         COUNT,
         "number of GPU batches between two merges (default: --policy adaptive chooses it with the "
         "batch sizes, others so that merging takes a tenth of the time)",
@@ -152,8 +147,7 @@ class TrainConfig(LearningConfig):
         "tf32", "precision of the matrix products on a GPU", ("float32", "tf32", "bfloat16")
     )
 
-    cluster: str | None = Group.SEVERAL_SERVERS.flag(
-        None,
+    cluster: str | None = Group.SEVERAL_SERVERS.optional(
         CLUSTER,
         "train on several servers: auto: those of the Ray cluster of this machine; the address of "
         "a Ray cluster; local: processes of this machine (docs/cluster.md); none: on this server "
@@ -169,15 +163,13 @@ class TrainConfig(LearningConfig):
         PER_SERVER,
         "workers of each server: cpu:auto (all its cores) or cpu:THREADS, gpu:all or gpu:COUNT",
     )
-    data_copies: int | None = Group.SEVERAL_SERVERS.flag(
-        None,
+    data_copies: int | None = Group.SEVERAL_SERVERS.optional(
         COUNT,
         "DATA is a folder that all servers see: each of its files is read by so many servers, so "
         "that the rows need not fit into the memory of one machine; with 2 or more, other servers "
         "take over the rows of one that is lost",
     )
-    merge_rows: int | None = Group.SEVERAL_SERVERS.flag(
-        None,
+    merge_rows: int | None = Group.SEVERAL_SERVERS.optional(
         COUNT,
         "rows of all servers between two merges (default: a five-hundredth of the training rows)",
         "ROWS",
@@ -195,23 +187,21 @@ class TrainConfig(LearningConfig):
         ("auto", "nixl", "relay"),
     )
 
-    epochs: int | None = Group.STOPPING.flag(
-        None,
+    epochs: int | None = Group.STOPPING.optional(
         COUNT,
         "maximum number of passes over the training set (default: 10, more for small data; for "
         "networks with --recipe tabular on 10,000 dense rows or more, short runs find it)",
     )
-    patience: int | None = Group.STOPPING.flag(
-        None,
+    patience: int | None = Group.STOPPING.optional(
         COUNT_OR_ZERO,
         "number of epochs without a better model after which training stops; 0: no such limit "
         "(default: 0 with --epochs, --max-seconds or --max-rows, else 10 or more)",
     )
-    max_seconds: float | None = Group.STOPPING.flag(
-        None, SECONDS, "maximum training time in seconds, evaluations not included"
+    max_seconds: float | None = Group.STOPPING.optional(
+        SECONDS, "maximum training time in seconds, evaluations not included"
     )
-    max_rows: int | None = Group.STOPPING.flag(
-        None, COUNT, "maximum number of rows trained on; a row counts once per epoch"
+    max_rows: int | None = Group.STOPPING.optional(
+        COUNT, "maximum number of rows trained on; a row counts once per epoch"
     )
     metric: str = Group.STOPPING.flag(
         "auto",
@@ -220,11 +210,10 @@ class TrainConfig(LearningConfig):
         "watches: loss, or a name of docs/metrics.md; auto: loss, but P@1 or accuracy if the "
         "output layer is hashed, and rmse with logarithms of labels",
     )
-    target_loss: float | None = Group.STOPPING.flag(
-        None, POSITIVE, "validation loss at which training stops"
+    target_loss: float | None = Group.STOPPING.optional(
+        POSITIVE, "validation loss at which training stops"
     )
-    eval_seconds: float | None = Group.STOPPING.flag(
-        None,
+    eval_seconds: float | None = Group.STOPPING.optional(
         SECONDS,
         "training time between two evaluations, in seconds (default: so that evaluations "
         "take a small part of the time)",
@@ -239,15 +228,12 @@ class TrainConfig(LearningConfig):
         "model to save: the one with the best validation results, or the last one",
         ("best", "last"),
     )
-    refit: bool = Group.STOPPING.flag(
-        False,
-        BOOLEAN,
+    refit: bool = Group.STOPPING.switch(
         "a second run, on training and validation rows, for as many rows as the kept model of the "
         "first one, which is moved to previous-run/ of the run directory; with --max-rows N: only "
         "this run, for N rows",
     )
-    threshold: str | None = Group.STOPPING.flag(
-        None,
+    threshold: str | None = Group.STOPPING.optional(
         THRESHOLD,
         "metric that is highest on the validation rows at the decision threshold of the saved "
         "model, for two classes (default: a probability of 0.5)",
@@ -264,19 +250,16 @@ class TrainConfig(LearningConfig):
     checkpoint_seconds: float = Group.CHECKPOINTS.flag(
         60.0, NON_NEGATIVE, "time between two checkpoints, in seconds; 0: no checkpoints", "S"
     )
-    resume: str | None = Group.CHECKPOINTS.flag(
-        None,
+    resume: str | None = Group.CHECKPOINTS.optional(
         PATH,
         "run directory or checkpoint to resume from; auto: --run-dir, if it contains a checkpoint",
         "auto|PATH",
     )
 
-    run_dir: str | None = Group.OUTPUT.flag(
-        None, PATH, "run directory (default: runs/<timestamp>-<data name>)", "DIR"
+    run_dir: str | None = Group.OUTPUT.optional(
+        PATH, "run directory (default: runs/<timestamp>-<data name>)", "DIR"
     )
-    overwrite: bool = Group.OUTPUT.flag(
-        False,
-        BOOLEAN,
+    overwrite: bool = Group.OUTPUT.switch(
         "replacement of an earlier run in --run-dir, whose files are moved to previous-run/ there",
     )
     log: tuple[str, ...] = Group.OUTPUT.flag(
@@ -291,12 +274,10 @@ class TrainConfig(LearningConfig):
         "it grows by 2 MB an hour at most; all: each event, for each lease",
         ("combined", "all"),
     )
-    plain: bool = Group.OUTPUT.flag(
-        False,
-        BOOLEAN,
+    plain: bool = Group.OUTPUT.switch(
         "plain lines on a terminal, in place of a view that is updated, see docs/live.md",
     )
-    quiet: bool = Group.OUTPUT.flag(False, BOOLEAN, "no progress output")
+    quiet: bool = Group.OUTPUT.switch("no progress output")
 
     @property
     def precedes_refit(self) -> bool:
