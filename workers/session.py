@@ -23,25 +23,14 @@ from hogbatch.store.model import SharedModel
 from hogbatch.store.paging import ReadAhead, unmap_regularly
 from hogbatch.store.row_scores import row_scores
 from hogbatch.version import version
-from hogbatch.wire.messages import (
-    Failed,
-    Goodbye,
-    Heartbeat,
-    Hello,
-    Lease,
-    Ready,
-    Refused,
-    Stop,
-    ToCoordinator,
-    Welcome,
-)
+from hogbatch.wire import messages
 from hogbatch.wire.sockets import Dealer
 from hogbatch.workers.compute.assignment import Assignment
 
 BEAT_S = 1.0  # between heartbeats, until Welcome sets another interval
 WELCOME_WITHIN_S = 30.0
 
-Post = Callable[[ToCoordinator | BaseException], None]  # an error fails the session
+Post = Callable[[messages.ToCoordinator | BaseException], None]  # an error fails the session
 
 
 class Engine(Protocol):
@@ -51,10 +40,10 @@ class Engine(Protocol):
     label: str  # for messages: "cpu:2", "gpu:0", "gpu:host"
     threads: int
 
-    def prepare(self, assignment: Assignment, post: Post) -> Ready:
+    def prepare(self, assignment: Assignment, post: Post) -> messages.Ready:
         """Compile, allocate and measure; later results are passed to `post`, from any thread."""
 
-    def submit(self, lease: Lease) -> None:
+    def submit(self, lease: messages.Lease) -> None:
         """Queue a lease."""
 
 
@@ -65,7 +54,7 @@ class Session:
         self._end = end
         self._received = received
         self._engine = engine
-        self._outbox = PollableQueue[ToCoordinator | BaseException]()
+        self._outbox = PollableQueue[messages.ToCoordinator | BaseException]()
         self._read_ahead: ReadAhead | None = None  # of rows on disk
         self._beat_s = BEAT_S
         self._beat_at = self._welcome_by = math.inf
@@ -83,7 +72,7 @@ class Session:
             raise UsageError(f"the coordinator, process {pid}, has ended") from None
         for fd in (self._outbox.fd, coordinator):
             self._end.watch(fd)
-        hello = Hello(
+        hello = messages.Hello(
             device="gpu" if self._engine.device == "gpu" else "cpu",
             name=self._engine.label,
             threads=self._engine.threads,
@@ -104,18 +93,18 @@ class Session:
         """
         for posted in self._outbox.taken():
             if isinstance(posted, BaseException):
-                self._send(Failed(f"{type(posted).__name__}: {posted}"[:1000]))
+                self._send(messages.Failed(f"{type(posted).__name__}: {posted}"[:1000]))
                 raise posted
             self._send(posted)
-            if isinstance(posted, Failed):
+            if isinstance(posted, messages.Failed):
                 raise HogbatchError(posted.reason)
-            if isinstance(posted, Goodbye):
+            if isinstance(posted, messages.Goodbye):
                 return True
         if time.monotonic() >= self._beat_at:
-            self._send(Heartbeat(compiling=compiles()))
+            self._send(messages.Heartbeat(compiling=compiles()))
         return False
 
-    def _send(self, message: ToCoordinator) -> None:
+    def _send(self, message: messages.ToCoordinator) -> None:
         """Send a message. Any message shows that this worker is alive and delays the Heartbeat."""
         self._end.send(message)
         self._beat_at = time.monotonic() + self._beat_s
@@ -124,15 +113,15 @@ class Session:
         """Process all messages received so far; return True after Stop."""
         while (message := self._end.receive()) is not None:
             match message:
-                case Stop():
+                case messages.Stop():
                     return True
-                case Refused(reason):
+                case messages.Refused(reason):
                     raise ProtocolError(f"the coordinator refused this worker: {reason}")
-                case Welcome():
+                case messages.Welcome():
                     self._welcome_by = math.inf
                     self._beat_s = message.beat_seconds
                     threading.Thread(target=self._prepare, args=(message,), daemon=True).start()
-                case Lease():
+                case messages.Lease():
                     if self._read_ahead and message.task == "train":
                         self._read_ahead.expect(message.epoch, message.start)
                     self._engine.submit(message)
@@ -142,9 +131,9 @@ class Session:
 
     def leave(self) -> None:
         """Request a Goodbye; may be called from a signal handler."""
-        self._outbox.put(Goodbye())
+        self._outbox.put(messages.Goodbye())
 
-    def _prepare(self, welcome: Welcome) -> None:
+    def _prepare(self, welcome: messages.Welcome) -> None:
         try:
             assignment = assign(self._received, welcome)
             if assignment.on_disk and assignment.data is not None:
@@ -156,7 +145,7 @@ class Session:
             self._outbox.put(error)
 
 
-def assign(received: AttachedSegments, welcome: Welcome) -> Assignment:
+def assign(received: AttachedSegments, welcome: messages.Welcome) -> Assignment:
     """Combine the shared memory with the contents of Welcome."""
     data, shared = received.segments["data"], received.segments["shared"]
     features = received.manifest.features

@@ -21,20 +21,7 @@ from hogbatch.kernels.contract import Floats
 from hogbatch.store.average import MovingMean
 from hogbatch.store.merge import delta
 from hogbatch.store.model import SharedModel
-from hogbatch.wire.messages import (
-    Applied,
-    Apply,
-    Collect,
-    Collected,
-    Connected,
-    FromServer,
-    Loaded,
-    Reduce,
-    Reduced,
-    Servers,
-    UseMean,
-    UseModel,
-)
+from hogbatch.wire import messages
 
 _NOTE = struct.Struct("<QII")  # of a message: merge, attempt, step
 
@@ -55,7 +42,7 @@ class ChangeExchange:
         # attempts, which this server has not begun yet
         self._arrived = set[tuple[int, ...]]()
 
-    def reduce(self, message: Reduce, abort: threading.Event) -> None:
+    def reduce(self, message: messages.Reduce, abort: threading.Event) -> None:
         """Leave the sum of all servers' changes, each times its weight, in the buffers' `sum`.
 
         `message` is the same on all servers that take part. They may begin at different times, but
@@ -150,7 +137,7 @@ class ModelMerges:
             self._arrived += 1
             self._abort.set()
 
-    def carry_out(self, step: MergeStep) -> FromServer | None:
+    def carry_out(self, step: MergeStep) -> messages.FromServer | None:
         """Do what the coordinator of all servers asks for; return the answer, if there is one.
 
         To be called once after each call of :meth:`abort`.
@@ -160,23 +147,23 @@ class ModelMerges:
             if self._begun >= self._arrived:  # no other message waits
                 self._abort.clear()
         match step.message:
-            case Servers():
+            case messages.Servers():
                 return self._connect(step.message)
-            case Collect(merge):
+            case messages.Collect(merge):
                 return self._collect(merge, step)
-            case Reduce():
+            case messages.Reduce():
                 return self._reduce(step.message, step)
-            case Apply():
+            case messages.Apply():
                 return self._apply(step.message)
-            case UseModel():
+            case messages.UseModel():
                 return self._load()
-            case UseMean(used):
+            case messages.UseMean(used):
                 self._buffers.mean_is_shown[0] = 0
                 self.mean.show(used)
                 self._buffers.mean_is_shown[0] = used
                 return None
 
-    def _connect(self, servers: Servers) -> Connected:
+    def _connect(self, servers: messages.Servers) -> messages.Connected:
         """Connect with the others. A new one has no samples of the mean, so all begin again."""
         numbers = frozenset(servers.numbers)
         if numbers - self._known:
@@ -186,10 +173,10 @@ class ModelMerges:
         try:
             self._plane.connect({number: each for number, each in pairs if number != self._number})
         except PlaneError as error:
-            return Connected(servers.version, self._plane.address, error.server)
-        return Connected(servers.version, self._plane.address)
+            return messages.Connected(servers.version, self._plane.address, error.server)
+        return messages.Connected(servers.version, self._plane.address)
 
-    def _collect(self, merge: int, step: MergeStep) -> Collected:
+    def _collect(self, merge: int, step: MergeStep) -> messages.Collected:
         self._began, self._cpu_began = time.perf_counter(), time.thread_time()
         change, merged, params = self._buffers.change, self._buffers.merged, self._model.params
         squares = []
@@ -203,7 +190,7 @@ class ModelMerges:
         updates, rows = step.updates - self._updates, step.rows - self._rows
         self._updates, self._rows = step.updates, step.rows
         finite = math.isfinite(sum(squares))
-        return Collected(
+        return messages.Collected(
             merge,
             step.leases,
             max(0, updates),
@@ -212,19 +199,19 @@ class ModelMerges:
             tuple(squares) if finite else (),
         )
 
-    def _reduce(self, message: Reduce, step: MergeStep) -> Reduced | None:
+    def _reduce(self, message: messages.Reduce, step: MergeStep) -> messages.Reduced | None:
         collected = self._collect(message.merge, step) if message.collect else None
         attempt = message.merge, message.attempt
         if collected is not None and not collected.finite:
-            return Reduced(*attempt, collected=collected)
+            return messages.Reduced(*attempt, collected=collected)
         try:
             self._exchange.reduce(message, self._abort)
         except PlaneError as error:
-            return None if self._abort.is_set() else Reduced(*attempt, error.server)
+            return None if self._abort.is_set() else messages.Reduced(*attempt, error.server)
         squares = (sum(_square(self._buffers.sum[c]) for c in each) for each in self._chunks)
-        return Reduced(*attempt, squares=tuple(squares), collected=collected)
+        return messages.Reduced(*attempt, squares=tuple(squares), collected=collected)
 
-    def _apply(self, message: Apply) -> Applied:
+    def _apply(self, message: messages.Apply) -> messages.Applied:
         buffers, params = self._buffers, self._model.params
         scales = message.scales or (1.0,) * len(self._chunks)
         for chunks, scale in zip(self._chunks, scales, strict=True):
@@ -236,14 +223,14 @@ class ModelMerges:
         if message.sample:
             self.mean.sample()
         seconds = time.perf_counter() - self._began
-        return Applied(message.merge, seconds, time.thread_time() - self._cpu_began)
+        return messages.Applied(message.merge, seconds, time.thread_time() - self._cpu_began)
 
-    def _load(self) -> Loaded:
+    def _load(self) -> messages.Loaded:
         """Begin with the model that was written to the shared memory."""
         changed = not np.array_equal(self._buffers.merged, self._model.params)
         np.copyto(self._buffers.merged, self._model.params)
         self.mean.reset()
-        return Loaded(changed)
+        return messages.Loaded(changed)
 
 
 def _square(values: Floats) -> float:

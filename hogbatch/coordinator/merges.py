@@ -37,20 +37,7 @@ from hogbatch.coordinator.merge_rules import merge_weights, sum_scales
 from hogbatch.coordinator.roster import Roster
 from hogbatch.coordinator.worker import Worker
 from hogbatch.events.event import PlaneChosen, ServersMerged
-from hogbatch.wire.messages import (
-    Applied,
-    Apply,
-    Collect,
-    Collected,
-    Connected,
-    FromServer,
-    Ready,
-    Reduce,
-    Reduced,
-    Servers,
-    ToServer,
-    UseModel,
-)
+from hogbatch.wire import messages
 
 Step = Literal["collect", "connect", "reduce", "apply"]
 
@@ -73,16 +60,18 @@ class Merges:
     poisoned: bool = False  # no server has a finite model
     plane: str | None = None  # by which the last server that joined moves its changes
     version: int = 0  # of the servers that are connected
-    _members: dict[str, Ready] = field(default_factory=dict)  # by key, in the order of joining
+    _members: dict[str, messages.Ready] = field(
+        default_factory=dict
+    )  # by key, in the order of joining
     _addresses: dict[str, bytes] = field(default_factory=dict)  # of these, for the next connection
     _connected: list[str] = field(default_factory=list)  # keys, in the last step "connect"
-    _waiting: dict[str, Ready] = field(default_factory=dict)  # for a model
+    _waiting: dict[str, messages.Ready] = field(default_factory=dict)  # for a model
     _loading: str | None = None  # the key of the server that a model is being written to
     _failures: int = 0  # to write it, in a row
     copied: bool = True  # whether this process has the merged model, too
     _participants: list[str] = field(default_factory=list)  # servers in the current step
-    _answers: dict[str, FromServer] = field(default_factory=dict)  # to the current step
-    _collected: dict[str, Collected] = field(default_factory=dict)
+    _answers: dict[str, messages.FromServer] = field(default_factory=dict)  # to the current step
+    _collected: dict[str, messages.Collected] = field(default_factory=dict)
     _weights: list[float] = field(default_factory=list)
     _rows: int = 0  # that the merge acknowledged
     _step_began: float = 0.0
@@ -102,7 +91,7 @@ class Merges:
 
     # Servers that join and leave ------------------------------------------------------------------
 
-    def wait_for_model(self, worker: Worker, ready: Ready) -> bool:
+    def wait_for_model(self, worker: Worker, ready: messages.Ready) -> bool:
         """Whether `worker`, which is ready otherwise, first needs the model."""
         if worker.device == "server":
             self._waiting[worker.key] = ready
@@ -111,7 +100,7 @@ class Merges:
     def written(self, key: str) -> list[Command]:
         """The model was written to the memory of server `key`."""
         self._failures = 0
-        return [Send(key, UseModel())] if key == self._loading else []
+        return [Send(key, messages.UseModel())] if key == self._loading else []
 
     def not_written(self, key: str) -> bool:
         """Writing the model to server `key` has failed; whether that was its own fault."""
@@ -127,7 +116,7 @@ class Merges:
         """Whether the merged model was lost together with the last server that had it."""
         return not self._members and not self.copied
 
-    def loaded(self, key: str) -> tuple[Ready, list[Command]] | None:
+    def loaded(self, key: str) -> tuple[messages.Ready, list[Command]] | None:
         """Server `key` uses the model: return its Ready; None if it was not given a model."""
         if key != self._loading:
             return None
@@ -185,7 +174,7 @@ class Merges:
 
     def _collect(self, members: Sequence[str], now: float) -> list[Command]:
         self._collected.clear()
-        return self._begin("collect", members, Collect(self.number), now)
+        return self._begin("collect", members, messages.Collect(self.number), now)
 
     def due_at(self, *, draining: bool) -> float:
         """When the next merge begins; infinity if that depends on what servers will have done."""
@@ -207,23 +196,23 @@ class Merges:
         return self.pace.expected(self.settings, self.roster.rows_per_second)
 
     def _begin(
-        self, step: Step, keys: Sequence[str], message: ToServer, now: float
+        self, step: Step, keys: Sequence[str], message: messages.ToServer, now: float
     ) -> list[Command]:
         self.step, self._participants, self._step_began = step, list(keys), now
         self._answers.clear()
         return [Send(key, message) for key in keys]
 
-    def receive(self, worker: Worker, message: FromServer, now: float) -> list[Command]:
+    def receive(self, worker: Worker, message: messages.FromServer, now: float) -> list[Command]:
         """Handle the answer of `worker` to the current step; others are ignored."""
         self._unreachable = None
         if not self._is_current(message):
             return []
-        if isinstance(message, Connected | Reduced):
+        if isinstance(message, messages.Connected | messages.Reduced):
             # A merge with a server that cannot be reached cannot succeed, so it counts as lost.
             for key in self._participants:
                 if self.roster.attached[key].number == message.unreachable:
                     self._unreachable = key, f"{worker.name} cannot reach it"
-        if isinstance(message, Reduced):
+        if isinstance(message, messages.Reduced):
             if message.unreachable >= 0:
                 return []
             if message.collected is not None and not message.collected.finite:
@@ -235,16 +224,16 @@ class Merges:
         self._answers[worker.key] = message
         return self._next_step(now)
 
-    def _is_current(self, message: FromServer) -> bool:
+    def _is_current(self, message: messages.FromServer) -> bool:
         """Whether `message` answers the current step."""
         match message:
-            case Collected(merge):
+            case messages.Collected(merge):
                 return (self.step, merge) == ("collect", self.number)
-            case Connected(version):
+            case messages.Connected(version):
                 return (self.step, version) == ("connect", self.version)
-            case Reduced(merge, attempt):
+            case messages.Reduced(merge, attempt):
                 return (self.step, merge, attempt) == ("reduce", self.number, self.attempt)
-            case Applied(merge):
+            case messages.Applied(merge):
                 return (self.step, merge) == ("apply", self.number)
         return False
 
@@ -273,12 +262,12 @@ class Merges:
         match self.step:
             case "collect":
                 for key, answer in self._answers.items():
-                    assert isinstance(answer, Collected), "other answers were ignored"
+                    assert isinstance(answer, messages.Collected), "other answers were ignored"
                     self._collected[key] = answer
                 return self._reduce(now)
             case "connect":
                 for key, answer in self._answers.items():
-                    assert isinstance(answer, Connected), "other answers were ignored"
+                    assert isinstance(answer, messages.Connected), "other answers were ignored"
                     self._addresses[key] = answer.address
                 return self._reduce(now)
             case "reduce":
@@ -307,7 +296,7 @@ class Merges:
     ) -> list[Command]:
         self._weights = weights
         self.attempt += 1
-        message = Reduce(
+        message = messages.Reduce(
             self.number,
             self.attempt,
             tuple(self.roster.attached[key].number for key in keys),
@@ -321,7 +310,7 @@ class Merges:
         self.version += 1
         numbers = tuple(self.roster.attached[key].number for key in self._connected)
         addresses = tuple(self._addresses[key] for key in self._connected)
-        message = Servers(self.version, numbers, addresses)
+        message = messages.Servers(self.version, numbers, addresses)
         return self._begin("connect", self._connected, message, now)
 
     def _apply(self, now: float) -> list[Command]:
@@ -330,13 +319,13 @@ class Merges:
         self._rows = sum(self._acknowledge(key) for key in self._participants)
         sample = now - self._sampled >= SAMPLE_S
         self._sampled = now if sample else self._sampled
-        message = Apply(self.number, sample, self._scales())
+        message = messages.Apply(self.number, sample, self._scales())
         return self._begin("apply", self._participants, message, now)
 
     def _scales(self) -> tuple[float, ...]:
         """Factors of the sum; those of the first server, so that all use the same bits."""
         summed = self._answers[self._participants[0]]
-        if self.settings.rule != "adasum" or not isinstance(summed, Reduced):
+        if self.settings.rule != "adasum" or not isinstance(summed, messages.Reduced):
             return ()
         squares = [self._collected[key].squares for key in self._participants]
         return tuple(sum_scales(squares, summed.squares))
@@ -352,7 +341,7 @@ class Merges:
     def _end(self, now: float) -> list[Command]:
         seconds = busy_seconds = 0.0
         for key, answer in self._answers.items():
-            assert isinstance(answer, Applied), "other answers were ignored"
+            assert isinstance(answer, messages.Applied), "other answers were ignored"
             seconds = max(seconds, answer.seconds)
             busy = answer.cpu_seconds / self.roster.attached[key].threads
             busy_seconds = max(busy_seconds, busy)

@@ -26,20 +26,7 @@ from hogbatch.events.event import WorkerCompiles, WorkerJoined, WorkerLost
 from hogbatch.events.records import Faults, RunTotals
 from hogbatch.policy.base import BatchPolicy
 from hogbatch.store.fence import MAX_WORKERS
-from hogbatch.wire.messages import (
-    Done,
-    Failed,
-    FromServer,
-    Goodbye,
-    Heartbeat,
-    Hello,
-    Lease,
-    Ready,
-    Refused,
-    ServerWorkers,
-    Stop,
-    ToCoordinator,
-)
+from hogbatch.wire import messages
 
 Phase = Literal["waiting", "train", "drain", "inspect", "evaluate", "test", "finished"]
 
@@ -101,7 +88,9 @@ class Workforce(ABC):
     def _check_deadlines(self, now: float) -> list[Command]:
         """Check what is due at `now`, besides the deadlines of workers."""
 
-    def _credited(self, worker: Worker, lease: Lease, done: Done) -> list[Command]:
+    def _credited(
+        self, worker: Worker, lease: messages.Lease, done: messages.Done
+    ) -> list[Command]:
         """The commands after a lease that `worker` has done, besides its accounting."""
         return []
 
@@ -109,12 +98,12 @@ class Workforce(ABC):
         """The commands after the removal of a worker, besides those `returned` for its leases."""
         return []
 
-    def _make_ready(self, worker: Worker, ready: Ready, now: float) -> list[Command]:
+    def _make_ready(self, worker: Worker, ready: messages.Ready, now: float) -> list[Command]:
         """Worker `worker` is ready for leases."""
         return self._prepare(worker, ready, now)
 
     def _from_server(
-        self, worker: Worker, message: FromServer | ServerWorkers, now: float
+        self, worker: Worker, message: messages.FromServer | messages.ServerWorkers, now: float
     ) -> list[Command]:
         """Handle a message about merges of servers or about their workers, if `worker` is one."""
         return self._refuse_message()
@@ -139,27 +128,27 @@ class Workforce(ABC):
     def workers(self) -> dict[str, Worker]:
         return self.roster.attached
 
-    def receive(self, key: str, message: ToCoordinator, now: float) -> list[Command]:
+    def receive(self, key: str, message: messages.ToCoordinator, now: float) -> list[Command]:
         """Handle one message from worker `key`."""
-        if isinstance(message, Hello):
+        if isinstance(message, messages.Hello):
             return self._admit(key, message, now)
         worker = self.workers.get(key)
         if worker is None:  # it counts as lost, and its rows were reassigned
-            return [Send(key, Stop())]
+            return [Send(key, messages.Stop())]
         worker.last_seen = now
         match message:
-            case Ready() as ready:
+            case messages.Ready() as ready:
                 return self._make_ready(worker, ready, now)
-            case Done():
+            case messages.Done():
                 return self._credit(worker, message, now)
-            case Heartbeat() if worker.starts_compiling(message):
+            case messages.Heartbeat() if worker.starts_compiling(message):
                 return [Record(WorkerCompiles(worker.name))]
-            case Heartbeat():
+            case messages.Heartbeat():
                 return []
-            case Failed(reason):  # a failing device is not the fault of its rows
+            case messages.Failed(reason):  # a failing device is not the fault of its rows
                 died = worker.device == "cpu"
                 return self.lose(key, reason, now, died, kill=False)
-            case Goodbye():
+            case messages.Goodbye():
                 goodbye = Record(events.Goodbye(worker.name))
                 return [goodbye, *self._remove(worker, now)]
             case _:
@@ -219,18 +208,18 @@ class Workforce(ABC):
         self.progress.clock.pause(now)
         self.phase = "finished"
         self.ending.status = end.status
-        return [*(Send(key, Stop()) for key in self.workers), end]
+        return [*(Send(key, messages.Stop()) for key in self.workers), end]
 
     # Workers ----------------------------------------------------------------------------------
 
-    def _admit(self, key: str, hello: Hello, now: float) -> list[Command]:
+    def _admit(self, key: str, hello: messages.Hello, now: float) -> list[Command]:
         if key in self.workers:
             lost = self.lose(key, "sent Hello twice", now, died=False)
             return lost + self._admit(key, hello, now)
         if reason := self._refusal(hello):
-            return [Send(key, Refused(reason))]
+            return [Send(key, messages.Refused(reason))]
         if self.finished:
-            return [Send(key, Stop())]
+            return [Send(key, messages.Stop())]
         worker = self.roster.admit(key, hello, now)
         self.ending.no_workers_since = None
         own = {"worker": worker.number, "name": worker.name, "beat_seconds": worker.beat_seconds}
@@ -238,7 +227,7 @@ class Workforce(ABC):
         joined = WorkerJoined(worker.name, hello.name, worker.pid)
         return [Send(key, welcome), Record(joined)]
 
-    def _refusal(self, hello: Hello) -> str | None:
+    def _refusal(self, hello: messages.Hello) -> str | None:
         """Why the worker that sent `hello` cannot be admitted; None if it can."""
         plan = self.plan
         if (hello.device == "server") != (plan.merging is not None):
@@ -253,7 +242,7 @@ class Workforce(ABC):
         self.accounting.faults["messages_refused"] += 1
         return []
 
-    def _prepare(self, worker: Worker, ready: Ready, now: float) -> list[Command]:
+    def _prepare(self, worker: Worker, ready: messages.Ready, now: float) -> list[Command]:
         """Give leases to `worker` from now on, unless its figures are impossible."""
         if reason := worker.prepare(ready, self.plan.limits, self.plan.train_rows):
             return self.lose(worker.key, reason, now)
@@ -280,7 +269,7 @@ class Workforce(ABC):
         removed = [Revoke(worker.number), *killed, *returned, *decided]
         return [*removed, *self._removed(worker, returned, now), *self._advance(now)]
 
-    def _credit(self, worker: Worker, done: Done, now: float) -> list[Command]:
+    def _credit(self, worker: Worker, done: messages.Done, now: float) -> list[Command]:
         held = worker.leases.pop(done.lease, None)
         if held is None:  # reported twice, or never handed out
             return self._refuse_message()

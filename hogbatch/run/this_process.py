@@ -18,17 +18,7 @@ from hogbatch.machine.pollable_queue import PollableQueue
 from hogbatch.run.callbacks import Callbacks
 from hogbatch.run.components import Outcome, RunComponents
 from hogbatch.version import version
-from hogbatch.wire.messages import (
-    Failed,
-    Heartbeat,
-    Hello,
-    Lease,
-    Refused,
-    Stop,
-    ToCoordinator,
-    ToWorker,
-    Welcome,
-)
+from hogbatch.wire import messages
 from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.cpu import CpuEngine
 
@@ -50,17 +40,19 @@ class OwnThread(ProcessAdapter):
     assignment of a worker that a Welcome admits. `fingerprint` is that of the data.
     """
 
-    def __init__(self, assign: Callable[[Welcome], Assignment], fingerprint: str) -> None:
+    def __init__(self, assign: Callable[[messages.Welcome], Assignment], fingerprint: str) -> None:
         self._failure: str | None = None
         self._assign = assign
         self._engine = CpuEngine(threads=1)
-        self._posted = PollableQueue[ToCoordinator | BaseException]()
+        self._posted = PollableQueue[messages.ToCoordinator | BaseException]()
         self._poll = select.poll()
         self.watch(self._posted.fd)
         self._beat_at = time.monotonic()
         self._beat_seconds = 1.0
         self._posted.put(
-            Hello("cpu", self._engine.label, 1, os.getpid(), version(), fingerprint=fingerprint)
+            messages.Hello(
+                "cpu", self._engine.label, 1, os.getpid(), version(), fingerprint=fingerprint
+            )
         )
 
     # The channel ----------------------------------------------------------------------------------
@@ -74,23 +66,23 @@ class OwnThread(ProcessAdapter):
     def wait(self, timeout_s: float) -> list[int]:
         return [fd for fd, _ in self._poll.poll(round(1000 * timeout_s))]
 
-    def receive(self) -> Iterator[tuple[str, ToCoordinator]]:
+    def receive(self) -> Iterator[tuple[str, messages.ToCoordinator]]:
         for posted in self._posted.taken():
             yield KEY, self._message(posted)
         if time.monotonic() >= self._beat_at:
             self._beat_at = time.monotonic() + self._beat_seconds
-            yield KEY, Heartbeat()
+            yield KEY, messages.Heartbeat()
 
-    def send(self, worker: str, message: ToWorker) -> bool:
+    def send(self, worker: str, message: messages.ToWorker) -> bool:
         match message:
-            case Welcome():
+            case messages.Welcome():
                 self._beat_seconds = message.beat_seconds
                 self._prepare(message)
-            case Lease():
+            case messages.Lease():
                 self._engine.submit(message)
-            case Refused(reason):
+            case messages.Refused(reason):
                 self._posted.put(HogbatchError(reason))
-            case Stop():
+            case messages.Stop():
                 pass
         return True
 
@@ -99,18 +91,18 @@ class OwnThread(ProcessAdapter):
         self._engine.close()
         self._posted.close()
 
-    def _prepare(self, welcome: Welcome) -> None:
+    def _prepare(self, welcome: messages.Welcome) -> None:
         try:
             with PREPARATION:
                 self._posted.put(self._engine.prepare(self._assign(welcome), self._posted.put))
         except Exception as error:
             self._posted.put(error)
 
-    def _message(self, posted: ToCoordinator | BaseException) -> ToCoordinator:
+    def _message(self, posted: messages.ToCoordinator | BaseException) -> messages.ToCoordinator:
         if not isinstance(posted, BaseException):
             return posted
         self._failure = f"{type(posted).__name__}: {posted}"[:1000]
-        return Failed(self._failure)
+        return messages.Failed(self._failure)
 
     # The processes --------------------------------------------------------------------------------
 
