@@ -7,24 +7,9 @@ from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
+from hogbatch.coordinator import commands
 from hogbatch.coordinator.adapters import Adapters, ProcessAdapter
 from hogbatch.coordinator.background import BackgroundTasks, Event
-from hogbatch.coordinator.commands import (
-    Actions,
-    Command,
-    Finish,
-    Keep,
-    LoadServer,
-    Measure,
-    Quarantine,
-    Record,
-    Report,
-    Revoke,
-    RollBack,
-    ShowKept,
-    ShowMean,
-    Snapshot,
-)
 from hogbatch.coordinator.loop import Loop
 from hogbatch.coordinator.saved_state import save
 from hogbatch.coordinator.state import Coordinator
@@ -55,7 +40,7 @@ LoadModel = Callable[[str, str | None], str | None]  # of a server, and that of 
 class Outcome(NamedTuple):
     """The results of the coordinator's loop."""
 
-    finish: Finish
+    finish: commands.Finish
     totals: RunTotals
 
 
@@ -101,18 +86,18 @@ class RunComponents:
             scores=segments.scores,
         )
 
-    def actions(self, now: Callable[[], float] = time.monotonic) -> Actions:
+    def actions(self, now: Callable[[], float] = time.monotonic) -> commands.Actions:
         """Return the actions for commands about the model and its rows that are done at once."""
         segments, recorder, state = self.segments, self.recorder, self.coordinator
         return {
-            Revoke: lambda it: segments.fences.revoke(it.number),
-            Quarantine: lambda it: segments.quarantine(it.epoch, it.start, it.stop),
-            RollBack: lambda _: self.snapshots.roll_back(),
-            Record: lambda it: recorder.record(it.event),
-            Report: lambda it: recorder.record(it.evaluation, state.totals(now()).workers),
-            ShowMean: lambda it: self.moving_mean.show(it.shown),
-            ShowKept: lambda it: recorder.show_kept(it.shown),
-            Keep: lambda it: self.keep(it.evaluation),
+            commands.Revoke: lambda it: segments.fences.revoke(it.number),
+            commands.Quarantine: lambda it: segments.quarantine(it.epoch, it.start, it.stop),
+            commands.RollBack: lambda _: self.snapshots.roll_back(),
+            commands.Record: lambda it: recorder.record(it.event),
+            commands.Report: lambda it: recorder.record(it.evaluation, state.totals(now()).workers),
+            commands.ShowMean: lambda it: self.moving_mean.show(it.shown),
+            commands.ShowKept: lambda it: recorder.show_kept(it.shown),
+            commands.Keep: lambda it: self.keep(it.evaluation),
         }
 
     def run_loop(
@@ -122,10 +107,10 @@ class RunComponents:
         callbacks: Callbacks,
         attached_by: Callable[[int], bool] = lambda pid: False,
         *,
-        actions: Actions = MappingProxyType({}),
+        actions: commands.Actions = MappingProxyType({}),
         pull: Callable[[], None] = lambda: None,
         load_server: LoadModel | None = None,
-    ) -> tuple[Finish, RunTotals]:
+    ) -> tuple[commands.Finish, RunTotals]:
         """Run the coordinator's loop, with these connections to workers.
 
         If these are servers with models of their own, `actions` are those that differ then; `pull`
@@ -163,11 +148,11 @@ def _in_background(
     background: BackgroundTasks,
     pull: Callable[[], None],
     load_server: LoadModel | None,
-) -> Actions:
+) -> commands.Actions:
     """The actions that take long; the events that follow are passed to the coordinator."""
     state, snapshots = components.coordinator, components.snapshots
 
-    def snapshot(command: Snapshot) -> None:
+    def snapshot(command: commands.Snapshot) -> None:
         draft = None if command.saved is None else snapshots.draft(command.saved)
         background.copies.submit(copy, draft)
 
@@ -184,23 +169,25 @@ def _in_background(
     def write(draft: PendingCheckpoint) -> Event:
         return partial(written, draft, draft.write())
 
-    def written(draft: PendingCheckpoint, failure: str | None, now: float) -> list[Command]:
+    def written(
+        draft: PendingCheckpoint, failure: str | None, now: float
+    ) -> list[commands.Command]:
         if failure is None:
             components.recorder.record(draft.about)
         return state.checkpoint_written(failure, now)
 
-    def measure(command: Measure) -> Event:
+    def measure(command: commands.Measure) -> Event:
         return partial(state.measured, components.metrics.measure(command.set, command.metric))
 
-    def load(command: LoadServer) -> Event:
+    def load(command: commands.LoadServer) -> Event:
         assert load_server is not None, "only runs on several servers give this command"
         failure = load_server(command.worker, command.source)
         return partial(state.model_written, command.worker, failure)
 
     return {
-        Snapshot: snapshot,
-        Measure: lambda it: background.copies.submit(measure, it),
-        LoadServer: lambda it: background.exchanges.submit(load, it),
+        commands.Snapshot: snapshot,
+        commands.Measure: lambda it: background.copies.submit(measure, it),
+        commands.LoadServer: lambda it: background.exchanges.submit(load, it),
     }
 
 
