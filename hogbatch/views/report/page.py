@@ -4,21 +4,11 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import Final
 
+from hogbatch.views.report import tables
 from hogbatch.views.report.chart import Chart, chart_settings
 from hogbatch.views.report.figures import comparison_figures, run_figures, timeline
 from hogbatch.views.report.markup import Markup, element, joined
 from hogbatch.views.report.reported import MARK, Predictions, ReportedRun, ReportTable
-from hogbatch.views.report.tables import (
-    column_table,
-    differing_table,
-    environment_table,
-    event_table,
-    importance_table,
-    result_table,
-    results_table,
-    settings_table,
-    worker_table,
-)
 
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 DARKEST: Final = 0.35  # opacity of the colour behind a number
@@ -49,9 +39,9 @@ def page(runs: Sequence[ReportedRun], version: str) -> str:
 def _several(runs: Sequence[ReportedRun]) -> list[Markup]:
     """The sections of several runs, below them those of each, folded."""
     return [
-        _section("Results", table_html(results_table(runs))),
+        _section("Results", table_html(tables.results_table(runs))),
         _section("Comparison", _figures(comparison_figures(runs))),
-        _section("Settings that differ", table_html(differing_table(runs))),
+        _section("Settings that differ", table_html(tables.differing_table(runs))),
         *(
             element("details", element("summary", element("h2", run.name)), *_sections(run, "h3"))
             for run in runs
@@ -60,17 +50,17 @@ def _several(runs: Sequence[ReportedRun]) -> list[Markup]:
 
 
 def _sections(run: ReportedRun, level: str = "h2") -> list[Markup]:
-    events = [figure_html(timeline(run.run)), table_html(event_table(run))]
-    columns = column_table(run.run), importance_table(run)
+    events = [figure_html(timeline(run.run)), table_html(tables.event_table(run))]
+    columns = tables.column_table(run.run), tables.importance_table(run)
     parts = {
-        "Result": [table_html(result_table(run))],
+        "Result": [table_html(tables.result_table(run))],
         "Figures": [_figures(run_figures(run))],
         "Events": [element("div", *events, class_="beside")],
-        "Workers": [table_html(worker_table(run))],
+        "Workers": [table_html(tables.worker_table(run))],
         "Predictions": _predictions(run.predictions),
         "Columns": [table_html(table) for table in columns if table.rows],
-        "Settings": [table_html(settings_table(run))],
-        "Environment": [table_html(environment_table(run.run))],
+        "Settings": [table_html(tables.settings_table(run))],
+        "Environment": [table_html(tables.environment_table(run.run))],
     }
     return [_section(title, *parts[title], level=level) for title in parts if parts[title]]
 
