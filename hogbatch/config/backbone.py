@@ -25,15 +25,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
-from hogbatch.config.backbone_layers import (
-    BackboneLayer,
-    Convolution,
-    Embedding,
-    Normalisation,
-    Pooling,
-    Recurrent,
-    Residual,
-)
+from hogbatch.config import backbone_layers as kinds
 from hogbatch.config.layers import HIDDEN_ACTIVATIONS, Activation, Shape
 from hogbatch.errors import UsageError
 
@@ -52,7 +44,7 @@ class Backbone:
     """The layers below the dense ones, in order, and the shape of the inputs of the first one."""
 
     inputs: Shape
-    layers: tuple[BackboneLayer, ...]
+    layers: tuple[kinds.BackboneLayer, ...]
 
     @classmethod
     def parse(cls, text: str) -> "Backbone":
@@ -66,36 +58,38 @@ class Backbone:
 
         UsageError if the layers do not fit.
         """
-        layers: list[BackboneLayer] = []
+        layers: list[kinds.BackboneLayer] = []
         for word in text.split(","):
             below = layers[-1] if layers else None
             if word in HIDDEN_ACTIVATIONS:
-                active = Convolution, Normalisation, Residual
+                active = kinds.Convolution, kinds.Normalisation, kinds.Residual
                 if not isinstance(below, active) or below.activation != "linear":
                     raise UsageError(f"{word!r} of {text!r} does not follow conv, norm or add")
                 layers[-1] = replace(below, activation=cast(Activation, word))
                 continue
             if word == "last":
-                if not isinstance(below, Recurrent) or below.last:
+                if not isinstance(below, kinds.Recurrent) or below.last:
                     raise UsageError(f"'last' of {text!r} does not follow an LSTM or GRU layer")
                 layers[-1] = replace(below, last=True)
                 continue
             inputs = layers[-1].outputs if layers else shape
             layer = _layer(word, inputs, ids)
-            if isinstance(layer, Recurrent):  # vectors and states of padding are 0
-                padded = isinstance(below, Recurrent) and below.padded
-                layer = replace(layer, padded=padded or isinstance(below, Embedding))
-            if isinstance(layer, Embedding) and (layers or inputs[2] > 1 or layer.ids > MAX_IDS):
+            if isinstance(layer, kinds.Recurrent):  # vectors and states of padding are 0
+                padded = isinstance(below, kinds.Recurrent) and below.padded
+                layer = replace(layer, padded=padded or isinstance(below, kinds.Embedding))
+            if isinstance(layer, kinds.Embedding) and (
+                layers or inputs[2] > 1 or layer.ids > MAX_IDS
+            ):
                 raise UsageError(
                     f"{word!r} of {text!r} must be the first layer, over rows of one number per "
                     f"step, with at most {MAX_IDS:,} ids"
                 )
-            if isinstance(layer, Recurrent) and inputs[0] > 1:
+            if isinstance(layer, kinds.Recurrent) and inputs[0] > 1:
                 raise UsageError(
                     f"{word!r} of {text!r} needs a sequence, 1xSTEPSxVALUES; its inputs have the "
                     f"shape {show_shape(inputs)}"
                 )
-            if isinstance(layer, Normalisation) and inputs[2] < 2:
+            if isinstance(layer, kinds.Normalisation) and inputs[2] < 2:
                 raise UsageError(
                     f"{word!r} of {text!r} needs two or more channels, whose mean becomes 0; its "
                     f"inputs have the shape {show_shape(inputs)}"
@@ -203,7 +197,7 @@ def show_shape(shape: Shape) -> str:
     return "x".join(map(str, shape))
 
 
-def _layer(word: str, inputs: Shape, ids: int) -> BackboneLayer:
+def _layer(word: str, inputs: Shape, ids: int) -> kinds.BackboneLayer:
     """Read the word of one layer over `inputs`; UsageError if it is none."""
     kind, *options = word.split(":")
     try:
@@ -212,29 +206,29 @@ def _layer(word: str, inputs: Shape, ids: int) -> BackboneLayer:
             raise ValueError
         match kind, sizes:
             case "embed", (width,) if ids and not options:
-                return Embedding(inputs, ids, width)
+                return kinds.Embedding(inputs, ids, width)
             case "embed", (count, width) if not options:
-                return Embedding(inputs, count, width)
+                return kinds.Embedding(inputs, count, width)
             case "conv", (filters, height, width):
-                return _with_options(Convolution(inputs, filters, height, width), options)
+                return _with_options(kinds.Convolution(inputs, filters, height, width), options)
             case (("lstm" | "gru"), (units,)) if options in ([], ["both"]):
-                return Recurrent(inputs, units, kind == "gru", both=bool(options))
+                return kinds.Recurrent(inputs, units, kind == "gru", both=bool(options))
             case "add", (skipped,) if not options:
-                return Residual(inputs, skipped=skipped)
+                return kinds.Residual(inputs, skipped=skipped)
             case "norm", () if not options:
-                return Normalisation(inputs)
+                return kinds.Normalisation(inputs)
             case "conv1d", (filters, steps):
-                return _with_options(Convolution(inputs, filters, 1, steps), options)
+                return _with_options(kinds.Convolution(inputs, filters, 1, steps), options)
             case (("pool" | "avgpool"), (_,) | (_, _)) if not options:
-                return Pooling(inputs, sizes[0], sizes[-1], kind == "avgpool")
+                return kinds.Pooling(inputs, sizes[0], sizes[-1], kind == "avgpool")
             case (("max" | "mean"), ()) if not options:
-                return Pooling(inputs, inputs[0], inputs[1], kind == "mean")
+                return kinds.Pooling(inputs, inputs[0], inputs[1], kind == "mean")
     except ValueError:
         pass
     raise UsageError(f"expected {FORM}; got {word!r}")
 
 
-def _with_options(layer: Convolution, options: list[str]) -> Convolution:
+def _with_options(layer: kinds.Convolution, options: list[str]) -> kinds.Convolution:
     for option in options:
         if option == "valid":
             layer = replace(layer, same=False)

@@ -7,15 +7,7 @@ from typing import Any, Final, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from hogbatch.config.backbone_layers import (
-    BackboneLayer,
-    Convolution,
-    Embedding,
-    Normalisation,
-    Pooling,
-    Recurrent,
-    Residual,
-)
+from hogbatch.config import backbone_layers as kinds
 from hogbatch.config.losses import LARGEST_LOG, OfNumbers
 from hogbatch.errors import UsageError
 from hogbatch.export.columns import Operands, add_columns, add_matrix
@@ -86,14 +78,14 @@ def _below(graph: Graph, operands: Operands, model: Model, tensors: Arrays) -> O
     return operands._replace(dense=dense, features=np.arange(backbone.outputs))
 
 
-def _embedding(graph: Graph, x: str, layer: Embedding, weights: Arrays) -> str:
+def _embedding(graph: Graph, x: str, layer: kinds.Embedding, weights: Arrays) -> str:
     vectors = weights["vectors"].copy()
     vectors[0] = 0
     ids = graph.cast(graph.add("Reshape", x, [-1, *layer.inputs[:2]]), np.int64)
     return graph.add("Transpose", graph.add("Gather", vectors, ids, axis=0), perm=[0, 3, 1, 2])
 
 
-def _convolution(graph: Graph, x: str, layer: Convolution, weights: Arrays) -> str:
+def _convolution(graph: Graph, x: str, layer: kinds.Convolution, weights: Arrays) -> str:
     (top, left), sizes = layer.border, zip(layer.outputs, layer.inputs, strict=True)
     rest = [
         max(0, (n - 1) * layer.stride + (k - 1) * layer.dilation + 1 - before - size)
@@ -107,14 +99,14 @@ def _convolution(graph: Graph, x: str, layer: Convolution, weights: Arrays) -> s
     return _activated(graph, found, layer, weights)
 
 
-def _activated(graph: Graph, x: str, layer: BackboneLayer, weights: Arrays) -> str:
+def _activated(graph: Graph, x: str, layer: kinds.BackboneLayer, weights: Arrays) -> str:
     if layer.activation == "linear":
         return x
     operator, attributes = ACTIVATIONS[KINDS[layer.activation]]
     return graph.add(operator, x, **attributes)
 
 
-def _normalisation(graph: Graph, x: str, layer: Normalisation, weights: Arrays) -> str:
+def _normalisation(graph: Graph, x: str, layer: kinds.Normalisation, weights: Arrays) -> str:
     """By several operators, because opset 13 has none for it."""
     centred = graph.add("Sub", x, graph.add("ReduceMean", x, axes=[1], keepdims=1))
     variance = graph.add("ReduceMean", graph.add("Mul", centred, centred), axes=[1], keepdims=1)
@@ -124,7 +116,7 @@ def _normalisation(graph: Graph, x: str, layer: Normalisation, weights: Arrays) 
     return _activated(graph, graph.add("Add", scaled, bias), layer, weights)
 
 
-def _pooling(graph: Graph, x: str, layer: Pooling, weights: Arrays) -> str:
+def _pooling(graph: Graph, x: str, layer: kinds.Pooling, weights: Arrays) -> str:
     operator, window = "AveragePool" if layer.mean else "MaxPool", [layer.height, layer.width]
     return graph.add(operator, x, kernel_shape=window, strides=window)
 
@@ -137,7 +129,7 @@ RECURRENT: Final = {
 }
 
 
-def _recurrent(graph: Graph, x: str, layer: Recurrent, weights: Arrays) -> str:
+def _recurrent(graph: Graph, x: str, layer: kinds.Recurrent, weights: Arrays) -> str:
     """ONNX has the steps first, the gates in another order, and two biases."""
     (_, steps, features), units, directions = layer.inputs, layer.units, len(layer.directions)
     x = graph.add("Reshape", graph.add("Transpose", x, perm=[3, 0, 1, 2]), [steps, -1, features])
@@ -168,7 +160,7 @@ def _recurrent(graph: Graph, x: str, layer: Recurrent, weights: Arrays) -> str:
     return graph.add("Reshape", found, [-1, directions * units, 1, layer.outputs[1]])
 
 
-def _with_padding(graph: Graph, x: str, layer: Recurrent) -> tuple[str, str]:
+def _with_padding(graph: Graph, x: str, layer: kinds.Recurrent) -> tuple[str, str]:
     """The inputs [T, N, F + D] with whether a step is padding for each of D directions.
 
     Their weights close a gate, so that states stay 0 until a direction has reached a word. The
@@ -188,12 +180,12 @@ def _with_padding(graph: Graph, x: str, layer: Recurrent) -> tuple[str, str]:
 
 
 LAYERS: Final[dict[type, Callable[..., str]]] = {
-    Embedding: _embedding,
-    Convolution: _convolution,
-    Pooling: _pooling,
-    Recurrent: _recurrent,
-    Residual: _activated,
-    Normalisation: _normalisation,
+    kinds.Embedding: _embedding,
+    kinds.Convolution: _convolution,
+    kinds.Pooling: _pooling,
+    kinds.Recurrent: _recurrent,
+    kinds.Residual: _activated,
+    kinds.Normalisation: _normalisation,
 }
 
 

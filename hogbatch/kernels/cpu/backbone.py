@@ -16,14 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from hogbatch.config.backbone_layers import (
-    Convolution,
-    Embedding,
-    Normalisation,
-    Pooling,
-    Recurrent,
-    Residual,
-)
+from hogbatch.config import backbone_layers as kinds
 from hogbatch.data.batch import dense_inputs, read_only
 from hogbatch.jit import kernel
 from hogbatch.kernels.backbone import Backbone, LayerBatch, LayerKernels, PlacedLayer, Tensors
@@ -50,7 +43,7 @@ from hogbatch.kernels.reference import NUMPY_KERNELS
 class CompiledConvolution(LayerKernels):
     """A convolution by `kernels.cpu.convolution`."""
 
-    def __init__(self, layer: Convolution, rows: int) -> None:
+    def __init__(self, layer: kinds.Convolution, rows: int) -> None:
         (height, width, channels), (top, left) = layer.inputs, layer.border
         out_height, out_width, filters = layer.outputs
         self._shape = convolution.Geometry(
@@ -83,7 +76,7 @@ class CompiledConvolution(LayerKernels):
 class CompiledPooling(LayerKernels):
     """Pooling by `kernels.cpu.pooling`."""
 
-    def __init__(self, layer: Pooling, rows: int) -> None:
+    def __init__(self, layer: kinds.Pooling, rows: int) -> None:
         (_, width, channels), (out_height, out_width, _) = layer.inputs, layer.outputs
         sizes = width, channels, out_height, out_width, layer.height, layer.width
         self._windows = pooling.Windows(*sizes, layer.mean)
@@ -103,7 +96,7 @@ class CompiledRecurrent(LayerKernels):
 
     kernels = NUMPY_KERNELS  # of BothDirections
 
-    def __init__(self, layer: Recurrent, rows: int) -> None:
+    def __init__(self, layer: kinds.Recurrent, rows: int) -> None:
         self._layer = layer
         (_, steps, features), units = layer.inputs, layer.units
         most = rows * steps
@@ -136,12 +129,12 @@ class CompiledRecurrent(LayerKernels):
 STAGES: Final = 4  # of a batch: backbone forward, dense layers, backbone backward, its update
 EMPTY: Final[Any] = partial(np.empty, dtype=np.float32)
 KINDS: Final[Mapping[type, Callable[[Any, int], LayerKernels]]] = {
-    Embedding: partial(EmbeddingByRows, kernels=embedding, empty=EMPTY),
-    Recurrent: CompiledRecurrent,
-    Convolution: CompiledConvolution,
-    Pooling: CompiledPooling,
-    Residual: partial(ResidualSum, kernels=dense, empty=EMPTY),
-    Normalisation: partial(LayerNormalisation, kernels=norm, empty=EMPTY),
+    kinds.Embedding: partial(EmbeddingByRows, kernels=embedding, empty=EMPTY),
+    kinds.Recurrent: CompiledRecurrent,
+    kinds.Convolution: CompiledConvolution,
+    kinds.Pooling: CompiledPooling,
+    kinds.Residual: partial(ResidualSum, kernels=dense, empty=EMPTY),
+    kinds.Normalisation: partial(LayerNormalisation, kernels=norm, empty=EMPTY),
 }
 
 
