@@ -23,14 +23,7 @@ from hogbatch.cluster.surveys import survey_folder
 from hogbatch.config.sets import SET_NAMES
 from hogbatch.config.train import TrainConfig
 from hogbatch.config.values import WorkerRequest, parse_workers
-from hogbatch.coordinator.commands import (
-    Actions,
-    Keep,
-    Revoke,
-    RollBack,
-    ShowKept,
-    ShowMean,
-)
+from hogbatch.coordinator import commands
 from hogbatch.coordinator.merge_pace import LEASE_S, MERGES_PER_EPOCH, MergeSettings
 from hogbatch.coordinator.merges import Merges
 from hogbatch.coordinator.plan import Plan
@@ -201,12 +194,12 @@ class SeveralServers(Platform):
             mean = MeanOfServers(components.keep, channel)
             cleanup.callback(mean.close)
             channel.begin()
-            actions: Actions = {
-                Revoke: lambda it: channel.revoke(it.number),
-                RollBack: lambda _: model.roll_back(components.snapshots),
-                ShowMean: lambda it: mean.show(it.shown),
-                ShowKept: lambda it: model.show_kept(components.recorder, it.shown),
-                Keep: lambda it: mean.keep(it.evaluation),
+            actions: commands.Actions = {
+                commands.Revoke: lambda it: channel.revoke(it.number),
+                commands.RollBack: lambda _: model.roll_back(components.snapshots),
+                commands.ShowMean: lambda it: mean.show(it.shown),
+                commands.ShowKept: lambda it: model.show_kept(components.recorder, it.shown),
+                commands.Keep: lambda it: mean.keep(it.evaluation),
             }
             finish, totals = components.run_loop(
                 channel,
