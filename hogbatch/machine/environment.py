@@ -6,38 +6,31 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from hogbatch.machine.linux import (
-    ROOT,
-    nvidia_driver,
-    nvidia_gpus,
-    processor_name,
-    read_topology,
-    total_memory,
-)
+from hogbatch.machine import linux
 from hogbatch.version import version
 
 PACKAGES: Final = ("numpy", "numba", "cupy", "cupy-cuda12x", "cupy-cuda13x")
 
 
-def read_environment(root: Path = ROOT) -> dict[str, Any]:
+def read_environment(root: Path = linux.ROOT) -> dict[str, Any]:
     """Return facts for the record of a run, within milliseconds; starts no process.
 
     `versions` by package, "python" among them, `processor`, `cores` and `logical_cores` that this
     process may use, `memory` in bytes, `gpus` by name, and `driver`, the version of NVIDIA's. A
     fact that cannot be read is missing.
     """
-    topology = read_topology(root)
+    topology = linux.read_topology(root)
     facts: dict[str, Any] = {
         "versions": {"hogbatch": version(), "python": platform.python_version()}
         | {name: found for name in PACKAGES if (found := installed(name)) is not None},
-        "processor": processor_name(root),
+        "processor": linux.processor_name(root),
         "cores": len(topology.siblings),
         "logical_cores": len(topology.cores),
-        "gpus": list(nvidia_gpus(root)),
+        "gpus": list(linux.nvidia_gpus(root)),
     }
     with suppress(OSError, ValueError):
-        facts["memory"] = total_memory(root)
-    if driver := nvidia_driver(root):
+        facts["memory"] = linux.total_memory(root)
+    if driver := linux.nvidia_driver(root):
         facts["driver"] = driver
     return facts
 

@@ -17,15 +17,8 @@ from pathlib import Path
 import zmq
 
 from hogbatch.errors import ProtocolError, UsageError
+from hogbatch.wire import codec
 from hogbatch.wire.address import SOCKET, bind_unnamed
-from hogbatch.wire.codec import (
-    PROTOCOL,
-    BadFrame,
-    OtherVersion,
-    decode_to_coordinator,
-    decode_to_worker,
-    encode,
-)
 from hogbatch.wire.curve import Authenticator, Keys, set_keys
 from hogbatch.wire.messages import Refused, ToCoordinator, ToWorker
 
@@ -118,9 +111,9 @@ class Router:
                 return
             try:
                 if excess:
-                    raise BadFrame(f"{1 + excess} frames instead of 1")
-                message = decode_to_coordinator(frame)
-            except BadFrame as error:
+                    raise codec.BadFrame(f"{1 + excess} frames instead of 1")
+                message = codec.decode_to_coordinator(frame)
+            except codec.BadFrame as error:
                 self._refuse(peer.hex(), error)
                 self._paused_until = time.monotonic() + PAUSE_S
             else:
@@ -135,11 +128,11 @@ class Router:
             excess += 1
         return peer, frame, excess
 
-    def _refuse(self, worker: str, error: BadFrame) -> None:
+    def _refuse(self, worker: str, error: codec.BadFrame) -> None:
         """Count an invalid frame; log at most one a minute, so a flood cannot fill the disk."""
         self.refused += 1
-        if isinstance(error, OtherVersion):
-            reason = f"the coordinator uses protocol {PROTOCOL}, this worker {error.theirs}"
+        if isinstance(error, codec.OtherVersion):
+            reason = f"the coordinator uses protocol {codec.PROTOCOL}, this worker {error.theirs}"
             self.send(worker, Refused(f"{reason}: install the same hogbatch on both sides"))
         if time.monotonic() >= self._next_log:
             self._next_log = time.monotonic() + LOG_INTERVAL_S
@@ -147,7 +140,7 @@ class Router:
 
     def send(self, worker: str, message: ToWorker) -> bool:
         try:
-            self._socket.send_multipart([bytes.fromhex(worker), encode(message)], zmq.NOBLOCK)
+            self._socket.send_multipart([bytes.fromhex(worker), codec.encode(message)], zmq.NOBLOCK)
         except zmq.ZMQError:  # disconnected (EHOSTUNREACH), or 1000 unread messages (EAGAIN)
             return False
         return True
@@ -215,21 +208,21 @@ class Dealer:
         """The next message; None if none has arrived, ProtocolError if it is invalid."""
         try:
             frames = self.socket.recv_multipart(zmq.NOBLOCK)
-            return decode_to_worker(b"".join(frames))
+            return codec.decode_to_worker(b"".join(frames))
         except zmq.Again:
             return None
-        except OtherVersion as error:
+        except codec.OtherVersion as error:
             raise ProtocolError(
-                f"the coordinator uses protocol {error.theirs}, this worker {PROTOCOL}: install"
-                " the same hogbatch on both sides"
+                f"the coordinator uses protocol {error.theirs}, this worker {codec.PROTOCOL}: "
+                "install the same hogbatch on both sides"
             ) from None
-        except BadFrame as error:
+        except codec.BadFrame as error:
             raise ProtocolError(f"the coordinator sent an invalid message: {error}") from None
 
     def send(self, message: ToCoordinator) -> None:
         """Send `message` without waiting; ProtocolError if the coordinator does not accept it."""
         try:
-            self.socket.send(encode(message), zmq.NOBLOCK)
+            self.socket.send(codec.encode(message), zmq.NOBLOCK)
         except zmq.Again:  # rejected because of its keys, or 1000 messages are unread
             raise ProtocolError(
                 "the coordinator does not accept messages of this worker: either its keys are not"

@@ -13,16 +13,7 @@ from hogbatch.events.state import Condition, RunState
 from hogbatch.machine.printable import printable, rounded
 from hogbatch.views.console import figure, loss_of, readable, speed_text
 from hogbatch.views.live.activity import Activity
-from hogbatch.views.status.text import (
-    HEADER,
-    LABEL,
-    Cells,
-    aligned,
-    column_widths,
-    duration,
-    moment,
-    worker_table,
-)
+from hogbatch.views.status import text as status
 
 MOST_GONE: Final = 4  # workers that have left
 MOST_EVENTS: Final = 8
@@ -89,7 +80,7 @@ class Frame(NamedTuple):
 
     def _line(self, label: str, *texts: str, fraction: float | None = None) -> Text:
         """A label, texts, and a bar if a fraction is given and there is room."""
-        line = Text.assemble((f"{label:{LABEL}}", "dim"), GAP.join(filter(None, texts)))
+        line = Text.assemble((f"{label:{status.LABEL}}", "dim"), GAP.join(filter(None, texts)))
         least, most = BAR
         room = min(most, self._width - cell_len(line.plain) - len(GAP))
         if fraction is not None and room >= least:
@@ -110,7 +101,7 @@ class Frame(NamedTuple):
             self._clean(activity.text),
             "" if activity.fraction is None else f"{activity.fraction:4.0%}",
             activity.amount or "",
-            duration(float(int(self.elapsed))) if since else "",
+            status.duration(float(int(self.elapsed))) if since else "",
         ]
         return [self._state(), self._line("now", *texts, fraction=activity.fraction)]
 
@@ -155,7 +146,7 @@ class Frame(NamedTuple):
         texts = [f"{run.seconds:.1f} s" + (f" of {rounded(limit)} s" if limit else "")]
         left, patience = run.seconds_left() if active else None, run.patience_left()
         if left is not None:
-            texts.append(f"at most {duration(left)} left")
+            texts.append(f"at most {status.duration(left)} left")
         if patience is not None:
             texts.append(f"ends after {patience:.1f} epochs without a better model")
         fraction = None if left is None else run.seconds / max(run.seconds + left, 1e-9)
@@ -185,14 +176,14 @@ class Frame(NamedTuple):
 
     def _workers(self, height: int) -> list[Text]:
         """The table of workers in at most `height` lines; none if that is less than two."""
-        table = worker_table(self.run, self.condition.active, MOST_GONE)
+        table = status.worker_table(self.run, self.condition.active, MOST_GONE)
         if not table.rows or height < 2:
             return []
         limited, left_out = table.limited(height - 1)
         rows = [tuple(map(self._clean, row.cells)) for row in limited]
         columns = _columns_that_fit(rows, self._width)
-        heading, *lines = aligned(
-            [tuple(row[n] for n in columns) for row in (HEADER, *rows)], self._width
+        heading, *lines = status.aligned(
+            [tuple(row[n] for n in columns) for row in (status.HEADER, *rows)], self._width
         )
         shown = [Text(heading, "dim")]
         for row, line in zip(rows, lines, strict=True):
@@ -205,7 +196,7 @@ class Frame(NamedTuple):
         run = self.run
         lines = []
         for notice in list(run.notices)[len(run.notices) - height :]:
-            when = moment(notice, run.rehearsed is not None, "%H:%M:%S")
+            when = status.moment(notice, run.rehearsed is not None, "%H:%M:%S")
             lines.append(Text.assemble((when + GAP, "dim"), self._clean(notice.text)))
         return lines
 
@@ -238,16 +229,16 @@ def curve(values: Sequence[float], width: int) -> str:
     )
 
 
-def _columns_that_fit(rows: Sequence[Cells], width: int) -> list[int]:
+def _columns_that_fit(rows: Sequence[status.Cells], width: int) -> list[int]:
     """The columns of the table of workers that have a value, without the least important ones."""
-    widths = column_widths([HEADER, *rows])
+    widths = status.column_widths([status.HEADER, *rows])
     columns = [
         n
-        for n, name in enumerate(HEADER)
+        for n, name in enumerate(status.HEADER)
         if name != "stale" or any(row[n] not in ("", "-") for row in rows)
     ]
     for name in LESS_IMPORTANT:
         if sum(widths[n] + 1 for n in columns) - 1 <= width:
             break
-        columns = [n for n in columns if HEADER[n] != name]
+        columns = [n for n in columns if status.HEADER[n] != name]
     return columns
