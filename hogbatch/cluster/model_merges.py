@@ -9,7 +9,6 @@ import struct
 import threading
 import time
 from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from hogbatch.cluster.planes.base import TIMEOUT_S, Plane, PlaneError, pauses_be
 from hogbatch.coordinator.commands import MergeStep
 from hogbatch.kernels.contract import Floats
 from hogbatch.store.average import MovingMean
-from hogbatch.store.merge import delta
+from hogbatch.store.merge import CHUNK, delta
 from hogbatch.store.model import SharedModel
 from hogbatch.wire import messages
 
@@ -100,9 +99,6 @@ class ChangeExchange:
             if time.monotonic() > deadline:
                 raise PlaneError(awaited[-1], f"did not answer within {self.timeout_s:g} s")
             time.sleep(pause)
-
-
-CHUNK: Final = 1 << 15  # floats: 128 KB of each array, so that several fit into the cache
 
 
 class ModelMerges:
@@ -190,14 +186,8 @@ class ModelMerges:
         updates, rows = step.updates - self._updates, step.rows - self._rows
         self._updates, self._rows = step.updates, step.rows
         finite = math.isfinite(sum(squares))
-        return messages.Collected(
-            merge,
-            step.leases,
-            max(0, updates),
-            max(1, rows // max(1, updates)),
-            finite,
-            tuple(squares) if finite else (),
-        )
+        batch_size, known = max(1, rows // max(1, updates)), tuple(squares) if finite else ()
+        return messages.Collected(merge, step.leases, max(0, updates), batch_size, finite, known)
 
     def _reduce(self, message: messages.Reduce, step: MergeStep) -> messages.Reduced | None:
         collected = self._collect(message.merge, step) if message.collect else None

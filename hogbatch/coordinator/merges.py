@@ -296,13 +296,8 @@ class Merges:
     ) -> list[Command]:
         self._weights = weights
         self.attempt += 1
-        message = messages.Reduce(
-            self.number,
-            self.attempt,
-            tuple(self.roster.attached[key].number for key in keys),
-            tuple(weights),
-            collect,
-        )
+        numbers = tuple(self.roster.attached[key].number for key in keys)
+        message = messages.Reduce(self.number, self.attempt, numbers, tuple(weights), collect)
         return self._begin("reduce", keys, message, now)
 
     def _connect(self, now: float) -> list[Command]:

@@ -166,15 +166,8 @@ def inspect(table: Table, options: TableOptions, labels: tuple[int, ...]) -> Ins
         )
         for position, name in enumerate(table.names)
     )
-    return Inspected(
-        replace(table, columns=columns),
-        kinds,
-        tuple(unexpected),
-        note,
-        summaries,
-        labels,
-        options.sequence,
-    )
+    table = replace(table, columns=columns)
+    return Inspected(table, kinds, tuple(unexpected), note, summaries, labels, options.sequence)
 
 
 def _missing_cells(column: Column | None) -> int | None:
