@@ -270,11 +270,5 @@ def step_tensor(model, offset, decayed, lease, hyper, gradient):
     own, size = with_own_slots(lease.optimizer, exact, lease.threads), gradient.shape[0]
     if not decayed:
         own = without_decay(own)
-    step_row(
-        lease.optimizer,
-        own,
-        gradient,
-        vector(model.own_first, offset, size),
-        vector(model.own_second, offset, size),
-        vector(model.params, offset, size),
-    )
+    first, second = vector(model.own_first, offset, size), vector(model.own_second, offset, size)
+    step_row(lease.optimizer, own, gradient, first, second, vector(model.params, offset, size))

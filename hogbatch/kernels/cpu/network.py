@@ -137,15 +137,9 @@ def step_bias(model, layer, optimizer, hyper, grad, first, second, scratch):
     offset, fan_out = model.table[layer, BIAS], model.table[layer, FAN_OUT]
     gradient = scratch[:fan_out]
     dense.bias_gradient(grad, gradient)
-    plain = without_decay(hyper)
-    step_row(
-        optimizer,
-        plain,
-        gradient,
-        vector(first, offset, fan_out),
-        vector(second, offset, fan_out),
-        vector(model.params, offset, fan_out),
-    )
+    bias, plain = vector(model.params, offset, fan_out), without_decay(hyper)
+    first, second = vector(first, offset, fan_out), vector(second, offset, fan_out)
+    step_row(optimizer, plain, gradient, first, second, bias)
 
 
 @inlined
