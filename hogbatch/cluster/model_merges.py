@@ -186,8 +186,8 @@ class ModelMerges:
         updates, rows = step.updates - self._updates, step.rows - self._rows
         self._updates, self._rows = step.updates, step.rows
         finite = math.isfinite(sum(squares))
-        batch_size, known = max(1, rows // max(1, updates)), tuple(squares) if finite else ()
-        return messages.Collected(merge, step.leases, max(0, updates), batch_size, finite, known)
+        batch_size, sums = max(1, rows // max(1, updates)), tuple(squares) if finite else ()
+        return messages.Collected(merge, step.leases, max(0, updates), batch_size, finite, sums)
 
     def _reduce(self, message: messages.Reduce, step: MergeStep) -> messages.Reduced | None:
         collected = self._collect(message.merge, step) if message.collect else None

@@ -85,7 +85,7 @@ class _Plan(NamedTuple):
     description: ctypes.c_void_p
     layouts: tuple[ctypes.c_void_p, ...]  # of a, b, the result
     found: _Heuristic
-    timed: bool  # whether it is the fastest one
+    timed: bool  # False: it is the first proposal, and others may be faster
 
 
 class CublasLt:
