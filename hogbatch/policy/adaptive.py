@@ -100,7 +100,7 @@ class Selection:
 
     def rate(self, operations: Mapping[int, Operation]) -> float:
         """Return the rate of learning with these operations."""
-        return self._together(operations).rate(self._settings.critical_batch)
+        return self._together(operations).rate(self._settings)
 
     def bound(self, training: Operations, number: int) -> float:
         """Return the factor by which the worker `number` could speed up those that train, at most.
@@ -110,15 +110,15 @@ class Selection:
         in flight over the critical batch.
         """
         now, alone = self._together(training), self._together(self.operate([number]))
-        more, critical = 1.0 + alone.speed / now.speed, self._settings.critical_batch
-        return Load(more * now.speed, more * now.unseen).rate(critical) / now.rate(critical)
+        more = 1.0 + alone.speed / now.speed
+        common = Load(more * now.speed, more * now.unseen, lost=more * now.lost)
+        return common.rate(self._settings) / now.rate(self._settings)
 
     def _together(self, operations: Mapping[int, Operation]) -> Load:
         return sum((self._load(*each) for each in operations.items()), Load())
 
     def _load(self, number: int, operation: Operation) -> Load:
-        pauses, stale_cost = self._settings.rows_between_pauses, self._settings.stale_cost
-        return load(self._workers[number], operation, pauses, stale_cost)
+        return load(self._workers[number], operation, self._settings.stale_cost)
 
     def _rate_alone(self, unit: Sequence[int]) -> float:
         """The rate of a unit alone; more if it trains, so that it is rarely replaced."""

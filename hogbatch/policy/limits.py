@@ -10,7 +10,8 @@ MIN_UTILIZATION: Final = 0.5  # with the smallest batch, as a fraction of the pe
 FULL_UTILIZATION: Final = 0.9  # the same with the largest batch
 
 LARGEST_BATCH: Final = 64  # of a CPU thread, for large training sets
-ROWS_PER_MEMBER: Final = 16  # of a team's largest batch; from there on a team is fast
+LARGEST_BATCH_OF_TEAM: Final = 128  # or, for many threads,
+ROWS_PER_MEMBER: Final = 16  # times their number; from there on a team is fast
 LARGEST_USEFUL_BATCH: Final = 512
 BATCHES_PER_EPOCH: Final = 32  # smaller batches if an epoch would have fewer,
 SMALLEST_BATCH: Final = 8  # but with at least this many rows
@@ -19,9 +20,11 @@ SMALLEST_BATCH: Final = 8  # but with at least this many rows
 def largest_cpu_batch(rows: int, members: int = 1) -> int:
     """Rows of the largest batch of a team of `members` CPU threads, for `rows` training rows.
 
-    A small set needs many updates, and large batches would leave few in each epoch.
+    A small set needs many updates, and large batches would leave few in each epoch. Members of a
+    team wait for each other after every layer, which takes less of the time in larger batches.
     """
-    return min(max(LARGEST_BATCH, ROWS_PER_MEMBER * members), largest_batch(rows))
+    of_team = max(LARGEST_BATCH_OF_TEAM, ROWS_PER_MEMBER * members)
+    return min(of_team if members > 1 else LARGEST_BATCH, largest_batch(rows))
 
 
 def largest_batch(rows: int) -> int:

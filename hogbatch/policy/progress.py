@@ -21,7 +21,6 @@ LEAST_IN_FLIGHT = 1 / 8  # of the critical batch; with fewer rows, training need
 # Batches between two merges that are considered. With 1, two GPUs needed up to four times the rows
 # of one.
 INTERVALS = (2, 4, 8, 16, 32, 64)
-NO_PAUSES = (0, 0)  # in place of the rows_between_pauses of PolicySettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +33,7 @@ class Load:
     own: float = 0.0
     # the fraction of a row in flight elsewhere that costs a worker nothing, times its speed; summed
     damped: float = 0.0
+    lost: float = 0.0  # rows that are not trained because of one pause
 
     def __add__(self, other: "Load") -> "Load":
         return Load(
@@ -41,10 +41,11 @@ class Load:
             self.in_flight + other.in_flight,
             self.own + other.own,
             self.damped + other.damped,
+            self.lost + other.lost,
         )
 
     def __sub__(self, other: "Load") -> "Load":
-        return self + Load(-other.speed, -other.in_flight, -other.own, -other.damped)
+        return self + Load(-other.speed, -other.in_flight, -other.own, -other.damped, -other.lost)
 
     @property
     def unseen(self) -> float:
@@ -53,9 +54,31 @@ class Load:
             return self.in_flight
         return self.in_flight * (1.0 - self.damped / self.speed) - self.own / self.speed
 
-    def rate(self, critical: float) -> float:
+    @property
+    def pause(self) -> float:
+        """Seconds of training that a pause takes, as a mean over all rows."""
+        return self.lost / self.speed if self.speed > 0 else 0.0
+
+    def pauses_per_second(self, rows_between_pauses: tuple[int, int]) -> float:
+        """Pauses per second of training: ends of epochs, and evaluations.
+
+        `rows_between_pauses` is that of PolicySettings. A run with a target has at least one
+        evaluation in an epoch. Without a target, both numbers are equal, and there are few.
+        """
+        least, most = rows_between_pauses
+        if most == 0 or self.pause == 0:
+            return 0.0
+        epoch = most / self.speed
+        if least == most:
+            return 1.0 / epoch
+        interval = max(least / self.speed, best_interval(self.pause, epoch))
+        return 1.0 / epoch + 1.0 / min(epoch, interval)
+
+    def rate(self, settings: PolicySettings) -> float:
         """The rate of learning, in rows per second of small batches."""
-        return self.speed / (1.0 + max(self.unseen / critical, LEAST_IN_FLIGHT))
+        unseen = max(self.unseen / settings.critical_batch, LEAST_IN_FLIGHT)
+        paused = self.pauses_per_second(settings.rows_between_pauses) * self.pause
+        return self.speed / (1.0 + unseen) / (1.0 + paused)
 
 
 def batch_seconds(profile: Sequence[tuple[int, float]], rows: int) -> float:
@@ -92,78 +115,42 @@ def best_interval(pause: float, trained: float) -> float:
     return math.sqrt(2.0 * pause * trained)
 
 
-def load(
-    worker: WorkerView, operation: Operation, pauses: tuple[int, int], stale_cost: float = 1.0
-) -> Load:
+def load(worker: WorkerView, operation: Operation, stale_cost: float = 1.0) -> Load:
     """The load of a worker. Its rows in flight are rows per second times their seconds in flight.
 
     On a GPU these are the seconds from the beginning of a batch to the end of its merge, which
     follows the interval of the batch, while the next interval is trained. With `merge_every` 0 it
-    does not merge, or it trains alone, and then its merges delay nothing. `pauses` are the
-    rows_between_pauses of PolicySettings, which has `stale_cost`, too.
+    does not merge, or it trains alone, and then its merges delay nothing. Beside others, it waits
+    in a pause for half of an interval, as a mean. `stale_cost` is that of PolicySettings.
     """
     rows, every = operation.batch_size, operation.merge_every
     seconds = batch_seconds(worker.profile, rows)
     if worker.device == "cpu":
         return Load(worker.teams * rows / seconds, worker.teams * rows)
     blocking, background = worker.merge
-    row_seconds = seconds / rows
-    in_flight = float(rows)
+    speed, in_flight, pause = rows / seconds, float(rows), pause_seconds(worker.merge)
     if every > 0:
         period = max(every * seconds, background) + blocking
-        row_seconds = period / (every * rows)
-        delay = period - (every - 1) / 2 * seconds + background
-        in_flight = delay / row_seconds
-    row_seconds += pause_seconds(worker.merge) * _pauses_per_row(worker, row_seconds, pauses)
+        speed = every * rows / period
+        in_flight = speed * (period - (every - 1) / 2 * seconds + background)
+        pause += period / 2
     own, damped = stale_cost * in_flight - rows, 1.0 - stale_cost
-    return Load(1.0 / row_seconds, in_flight, own / row_seconds, damped / row_seconds)
-
-
-def _pauses_per_row(worker: WorkerView, row_seconds: float, pauses: tuple[int, int]) -> float:
-    """Pauses of a run with a target: at the end of each epoch, and at least one evaluation in it.
-
-    Without a target (both of `pauses` are equal), there are few evaluations in an epoch.
-    """
-    least, most = pauses
-    if most == 0:
-        return 0.0
-    if least == most:
-        return 1.0 / most
-    pause = pause_seconds(worker.merge)
-    evaluation = max(1.0, least, best_interval(pause, most * row_seconds) / row_seconds)
-    return 1.0 / most + 1.0 / min(most, evaluation)
-
-
-def with_measured_speed(worker: WorkerView, rows_between_pauses: tuple[int, int]) -> WorkerView:
-    """`worker` with a profile that agrees with its measured speed; empty if nothing is known.
-
-    In training it may be slower than predicted, because of leases, and because other threads use
-    the same caches and memory. It may be faster if other programs slowed down the measurement. The
-    last leases of a GPU may have had any number of pauses, so between its predicted speeds with
-    pauses and without, the profile agrees.
-    """
-    if not worker.seconds_per_row > 0 or worker.batch_size == 0:
-        return worker
-    if not worker.profile:
-        seconds = worker.seconds_per_row * worker.batch_size * worker.teams
-        return replace(worker, profile=((worker.batch_size, seconds),))
-    current = Operation(worker.batch_size, worker.merge_every)
-    slowest, fastest = (
-        load(worker, current, pauses).speed * worker.seconds_per_row
-        for pauses in (rows_between_pauses, NO_PAUSES)
-    )
-    return _scaled(worker, max(slowest, min(1.0, fastest)))
+    return Load(speed, in_flight, own * speed, damped * speed, pause * speed)
 
 
 def with_measured_speeds(
     workers: Sequence[WorkerView], rows_between_pauses: tuple[int, int]
 ) -> list[WorkerView]:
-    """`workers` with profiles that agree with their measured speeds.
+    """`workers` with profiles that agree with their measured speeds; empty if nothing is known.
 
+    In training they may be slower than predicted, because of leases, and because other threads use
+    the same caches and memory. They may be faster if other programs slowed down the measurement.
     One that has not trained yet is as much slower than predicted as another one of its device is:
     leases and pauses take time from both.
     """
-    views = [with_measured_speed(worker, rows_between_pauses) for worker in workers]
+    training = sum((_current(each) for each in workers if each.trains), Load())
+    pauses = training.pauses_per_second(rows_between_pauses)
+    views = [_with_measured_speed(worker, pauses) for worker in workers]
     factors = {
         view.device: view.profile[0][1] / worker.profile[0][1]
         for worker, view in zip(workers, views, strict=True)
@@ -173,6 +160,29 @@ def with_measured_speeds(
         _scaled(view, factors.get(view.device, 1.0)) if view is worker else view
         for worker, view in zip(workers, views, strict=True)
     ]
+
+
+def _with_measured_speed(worker: WorkerView, pauses_per_second: float) -> WorkerView:
+    """`worker` with a profile that agrees with its measured speed.
+
+    The last leases of a GPU may have had any number of pauses, so between its predicted speeds with
+    pauses and without, the profile agrees.
+    """
+    if not worker.seconds_per_row > 0 or worker.batch_size == 0:
+        return worker
+    if not worker.profile:
+        seconds = worker.seconds_per_row * worker.batch_size * worker.teams
+        return replace(worker, profile=((worker.batch_size, seconds),))
+    fastest = _current(worker).speed * worker.seconds_per_row
+    slowest = fastest / (1.0 + pauses_per_second * pause_seconds(worker.merge))
+    return _scaled(worker, max(slowest, min(1.0, fastest)))
+
+
+def _current(worker: WorkerView) -> Load:
+    """The load of a worker as it trains now; none if its speed or its batch is not known."""
+    if not worker.profile or worker.batch_size == 0:
+        return Load()
+    return load(worker, Operation(worker.batch_size, worker.merge_every))
 
 
 def _scaled(worker: WorkerView, factor: float) -> WorkerView:
@@ -207,9 +217,8 @@ def best_operation(worker: WorkerView, others: Load, settings: PolicySettings) -
         usual = worker.largest
 
     def rate(operation: Operation) -> float:
-        own = load(worker, operation, settings.rows_between_pauses, settings.stale_cost)
-        joint = others + own
+        joint = others + load(worker, operation, settings.stale_cost)
         gain = RESIZE_GAIN if operation.batch_size == usual else 1.0
-        return gain * joint.rate(settings.critical_batch)
+        return gain * joint.rate(settings)
 
     return max(operations(worker, alone=others.speed <= 0.0), key=rate)

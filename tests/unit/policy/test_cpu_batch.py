@@ -8,8 +8,8 @@ LARGE = 580_000  # rows
 @pytest.mark.parametrize(
     ("rows", "members", "batch"),
     [
-        # a team has the batch of a thread until each member has enough rows
-        *((LARGE, 4, 64), (LARGE, 8, 128), (LARGE, 16, 256), (LARGE, 32, 512), (LARGE, 256, 512)),
+        *((LARGE, 1, 64), (LARGE, 2, 128), (LARGE, 8, 128)),
+        *((LARGE, 16, 256), (LARGE, 32, 512), (LARGE, 256, 512)),
         *((100, 16, 8), (1_600, 16, 50), (6_400, 16, 200), (12_800, 32, 400)),
     ],
 )
