@@ -90,8 +90,8 @@ class TrainConfig(LearningConfig):
     cpu_batch: BatchLimits | None = Group.BATCH_POLICY.optional(  # noqa: RUF009
         BATCH_LIMITS,
         "limits of the batch size of a CPU thread or a team of threads, in rows (default: the "
-        "minimum is measured at the start, the maximum is 64, for a team 128 or, if that is more, "
-        "16 rows per thread, and less for small data)",
+        "minimum is measured at the start, the maximum is 64, or 128 for a team or from 262,144 "
+        "training rows on, 16 rows per thread of a team if that is more, and less for small data)",
     )
     gpu_batch: BatchLimits | None = Group.BATCH_POLICY.optional(  # noqa: RUF009
         BATCH_LIMITS,

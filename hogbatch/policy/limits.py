@@ -9,9 +9,10 @@ Profile = Sequence[tuple[int, float]]  # (rows of a batch, seconds), as measured
 MIN_UTILIZATION: Final = 0.5  # with the smallest batch, as a fraction of the peak rows per second
 FULL_UTILIZATION: Final = 0.9  # the same with the largest batch
 
-LARGEST_BATCH: Final = 64  # of a CPU thread, for large training sets
-LARGEST_BATCH_OF_TEAM: Final = 128  # or, for many threads,
-ROWS_PER_MEMBER: Final = 16  # times their number; from there on a team is fast
+SMALL_CPU_BATCH: Final = 64  # the largest one of a thread, below MANY_ROWS training rows;
+LARGE_CPU_BATCH: Final = 128  # of a thread above, and of a team; or, for many threads,
+ROWS_PER_MEMBER: Final = 16  # times their number: from there on a team is fast
+MANY_ROWS: Final = 2**18
 LARGEST_USEFUL_BATCH: Final = 512
 BATCHES_PER_EPOCH: Final = 32  # smaller batches if an epoch would have fewer,
 SMALLEST_BATCH: Final = 8  # but with at least this many rows
@@ -23,8 +24,9 @@ def largest_cpu_batch(rows: int, members: int = 1) -> int:
     A small set needs many updates, and large batches would leave few in each epoch. Members of a
     team wait for each other after every layer, which takes less of the time in larger batches.
     """
-    of_team = max(LARGEST_BATCH_OF_TEAM, ROWS_PER_MEMBER * members)
-    return min(of_team if members > 1 else LARGEST_BATCH, largest_batch(rows))
+    large = members > 1 or rows >= MANY_ROWS
+    largest = max(LARGE_CPU_BATCH if large else SMALL_CPU_BATCH, ROWS_PER_MEMBER * members)
+    return min(largest, largest_batch(rows))
 
 
 def largest_batch(rows: int) -> int:

@@ -71,7 +71,7 @@ def test_networks_with_layers_have_one_rate_of_adam_for_all_losses():
     ("rows", "batch", "epochs", "patience"),
     [
         *((1, 8, 24_000, 6000), (96, 8, 250, 62), (300, 9, 90, 22), (1_280, 40, 94, 23)),
-        *((6_400, 64, 30, 10), (19_200, 64, 10, 10), (580_000, 64, 10, 10)),
+        *((6_400, 64, 30, 10), (19_200, 64, 10, 10), (580_000, 128, 10, 10)),
     ],
 )
 def test_fewer_rows_have_more_epochs_and_smaller_batches(rows, batch, epochs, patience):

@@ -93,4 +93,4 @@ def test_a_policy_in_the_working_directory_is_simulated(capsys, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [each for each in sys.path if each])
     found = seen(capsys, "--policy", "largest_batches:Largest", "--max-seconds", "1")
-    assert found["kinds"][0]["workers"][0]["batch_size"] == 64
+    assert found["kinds"][0]["workers"][0]["batch_size"] == 128
