@@ -15,7 +15,7 @@ from hogbatch.kernels.gpu.device import memory_shortage
 from hogbatch.machine.cachedir import cache_root, make_directory
 from hogbatch.machine.files import replace_file
 from hogbatch.machine.linux import nvidia_driver
-from hogbatch.policy.limits import largest_batch, useful_limits
+from hogbatch.policy.limits import largest_gpu_batch, useful_limits
 from hogbatch.version import version
 from hogbatch.workers.compute.assignment import Assignment
 from hogbatch.workers.compute.measured_batches import MIN_BATCH, densifying_is_faster, measure_sizes
@@ -50,7 +50,7 @@ def profile(trainer: Trainer, assignment: Assignment) -> MeasuredSpeeds:
 
 def _prepare(trainer: Trainer, measured: MeasuredSpeeds, rows: int) -> None:
     """Prepare for the largest useful batch, so that the first lease is as fast as later ones."""
-    _, batch = useful_limits(measured.profile, largest=largest_batch(rows))
+    _, batch = useful_limits(measured.profile, largest=largest_gpu_batch(rows))
     if memory_shortage(trainer.device, partial(trainer.prepare, batch)) is not None:
         trainer.release()  # other programs may use more memory than when it was measured
 

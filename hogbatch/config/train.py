@@ -96,7 +96,7 @@ class TrainConfig(LearningConfig):
     gpu_batch: BatchLimits | None = Group.BATCH_POLICY.optional(  # noqa: RUF009
         BATCH_LIMITS,
         "limits of the batch size of a GPU, in rows (default: measured at the start, and with "
-        "--policy adaptive at most 512 rows and a 32nd of the training rows)",
+        "--policy adaptive at most 512 rows and a 24th of the training rows)",
     )
     critical_batch: float | None = Group.BATCH_POLICY.optional(
         POSITIVE,

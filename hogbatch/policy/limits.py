@@ -15,6 +15,7 @@ ROWS_PER_MEMBER: Final = 16  # times their number: from there on a team is fast
 MANY_ROWS: Final = 2**18
 LARGEST_USEFUL_BATCH: Final = 512
 BATCHES_PER_EPOCH: Final = 32  # smaller batches if an epoch would have fewer,
+GPU_BATCHES_PER_EPOCH: Final = 24  # or this many on a GPU, which is slow with small batches,
 SMALLEST_BATCH: Final = 8  # but with at least this many rows
 
 
@@ -26,15 +27,19 @@ def largest_cpu_batch(rows: int, members: int = 1) -> int:
     """
     large = members > 1 or rows >= MANY_ROWS
     largest = max(LARGE_CPU_BATCH if large else SMALL_CPU_BATCH, ROWS_PER_MEMBER * members)
-    return min(largest, largest_batch(rows))
+    return min(largest, _useful(rows // BATCHES_PER_EPOCH))
 
 
-def largest_batch(rows: int) -> int:
-    """Rows of the largest useful batch for `rows` training rows, on any device.
+def largest_gpu_batch(rows: int) -> int:
+    """Rows of the largest useful batch of a GPU, for `rows` training rows.
 
     Larger ones need proportionally more rows, or do not reach losses that smaller ones reach.
     """
-    return min(LARGEST_USEFUL_BATCH, max(SMALLEST_BATCH, rows // BATCHES_PER_EPOCH))
+    return _useful(rows // GPU_BATCHES_PER_EPOCH)
+
+
+def _useful(rows: int) -> int:
+    return min(LARGEST_USEFUL_BATCH, max(SMALLEST_BATCH, rows))
 
 
 def useful_limits(

@@ -25,7 +25,7 @@ from hogbatch.model.label_vectors import STORED, VALUES
 from hogbatch.model.network import Network
 from hogbatch.policy.base import PolicySettings
 from hogbatch.policy.learning_rate import LearningRate
-from hogbatch.policy.limits import SMALL_CPU_BATCH, largest_batch
+from hogbatch.policy.limits import SMALL_CPU_BATCH, largest_cpu_batch, largest_gpu_batch
 from hogbatch.policy.throughput import FORWARD_FRACTION
 from hogbatch.run import defaults as recommend
 from hogbatch.version import version
@@ -250,9 +250,9 @@ def limits_for(config: TrainConfig, rows: int, *, hashed: bool = False) -> Limit
     measured = not config.deterministic and config.policy not in ("fixed", "hogbatch")
     cpu_least = config.min_utilization if measured else 0.0
     adapts, cpu = config.policy == "adaptive", _pair(config.cpu_batch)
-    useful = largest_batch(rows) if adapts else math.inf
+    useful = largest_gpu_batch(rows) if adapts else math.inf
     if hashed and adapts and cpu is None:
-        cpu = (min(SMALL_CPU_BATCH, largest_batch(rows)),) * 2
+        cpu = (min(SMALL_CPU_BATCH, largest_cpu_batch(rows)),) * 2
     return Limits(cpu, _pair(config.gpu_batch), config.min_utilization, cpu_least, useful)
 
 

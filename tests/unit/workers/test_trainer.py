@@ -11,7 +11,7 @@ from hogbatch.kernels.contract import LOSS, METRIC_SUMS, TOTALS
 from hogbatch.kernels.dropout import key_of
 from hogbatch.kernels.executor import Executor, Randomness
 from hogbatch.kernels.reference import NUMPY_KERNELS
-from hogbatch.policy.limits import largest_batch, useful_limits
+from hogbatch.policy.limits import largest_gpu_batch, useful_limits
 from hogbatch.wire.messages import Lease
 from hogbatch.workers import feed
 from hogbatch.workers.profile import profile
@@ -192,7 +192,7 @@ def test_a_device_is_prepared_when_its_measurements_were_loaded(tmp_path, monkey
         measured = profile(trainer, given)
         assert device.clock >= device.warm_up_seconds
         assert not trainer.replica.totals.any() and trainer.replica.steps == 0
-        _, batch = useful_limits(measured.profile, largest=largest_batch(ROWS))
+        _, batch = useful_limits(measured.profile, largest=largest_gpu_batch(ROWS))
         monkeypatch.setattr(device, "capture", lambda work: pytest.fail("captured in a lease"))
         trainer.follow(UNSHUFFLED)
         for _ in range(2):
