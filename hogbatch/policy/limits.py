@@ -27,7 +27,7 @@ def largest_cpu_batch(rows: int, members: int = 1) -> int:
     """
     large = members > 1 or rows >= MANY_ROWS
     largest = max(LARGE_CPU_BATCH if large else SMALL_CPU_BATCH, ROWS_PER_MEMBER * members)
-    return min(largest, _useful(rows // BATCHES_PER_EPOCH))
+    return min(largest, _bounded(rows // BATCHES_PER_EPOCH))
 
 
 def largest_gpu_batch(rows: int) -> int:
@@ -35,10 +35,10 @@ def largest_gpu_batch(rows: int) -> int:
 
     Larger ones need proportionally more rows, or do not reach losses that smaller ones reach.
     """
-    return _useful(rows // GPU_BATCHES_PER_EPOCH)
+    return _bounded(rows // GPU_BATCHES_PER_EPOCH)
 
 
-def _useful(rows: int) -> int:
+def _bounded(rows: int) -> int:
     return min(LARGEST_USEFUL_BATCH, max(SMALLEST_BATCH, rows))
 
 

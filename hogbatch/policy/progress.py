@@ -67,7 +67,7 @@ class Load:
         evaluation in an epoch. Without a target, both numbers are equal, and there are few.
         """
         least, most = rows_between_pauses
-        if most == 0 or self.pause == 0:
+        if most == 0 or self.pause <= 0:
             return 0.0
         epoch = most / self.speed
         if least == most:
