@@ -178,3 +178,7 @@ def test_a_gpu_beside_others_merges_more_often_if_fewer_rows_may_be_in_flight():
         for critical in (100.0, 1_000.0, 100_000.0)
     ]
     assert every[0] >= 2 and every == sorted(every) and every[0] < every[-1]
+
+
+def test_the_rounding_error_of_a_removed_gpu_is_no_pause():
+    assert Load(speed=1e5, lost=-1e-12).pauses_per_second((1_000, 100_000)) == 0
