@@ -107,7 +107,7 @@ class Selection:
 
         That is with common batches, to which each adds rows in proportion to its speed: then it is
         (1 + r) (1 + x) / (1 + (1 + r) x), with r its rows per second over theirs, and x their rows
-        in flight over the critical batch.
+        in flight over the critical batch. It is less if training pauses: epochs end sooner.
         """
         now, alone = self._together(training), self._together(self.operate([number]))
         more = 1.0 + alone.speed / now.speed

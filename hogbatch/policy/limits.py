@@ -9,9 +9,9 @@ Profile = Sequence[tuple[int, float]]  # (rows of a batch, seconds), as measured
 MIN_UTILIZATION: Final = 0.5  # with the smallest batch, as a fraction of the peak rows per second
 FULL_UTILIZATION: Final = 0.9  # the same with the largest batch
 
-SMALL_CPU_BATCH: Final = 64  # the largest one of a thread, below MANY_ROWS training rows;
-LARGE_CPU_BATCH: Final = 128  # of a thread above, and of a team; or, for many threads,
-ROWS_PER_MEMBER: Final = 16  # times their number: from there on a team is fast
+SMALL_CPU_BATCH: Final = 64  # at most, for one thread and fewer than MANY_ROWS training rows
+LARGE_CPU_BATCH: Final = 128  # at most, for one thread and MANY_ROWS, and for a small team
+ROWS_PER_MEMBER: Final = 16  # of the largest batch of a large team; from there on it is fast
 MANY_ROWS: Final = 2**18
 LARGEST_USEFUL_BATCH: Final = 512
 BATCHES_PER_EPOCH: Final = 32  # smaller batches if an epoch would have fewer,

@@ -7,7 +7,8 @@ With R rows per second, and F rows in flight, the workers learn at the rate
 F counts the rows that a gradient should contain and does not, as a mean over all rows: those of its
 own batch, and those that other workers have in flight, from the beginning of their batch until they
 are in the shared model. The latter cost less on a GPU whose changes are damped. B is the critical
-batch. docs/batch-policy.md derives the rule, and says what it leaves out.
+batch. R is lower by the time that training pauses for evaluations and at the end of an epoch.
+docs/batch-policy.md derives the rule, and says what it leaves out.
 """
 
 import math
@@ -16,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from hogbatch.policy.base import Operation, PolicySettings, WorkerView
 
-# Predicted, from which on a batch size changes. Teams that changed for 6 % learned more slowly.
+# Predicted gain from which on a batch size changes. For 6 %, teams changed and learned more slowly.
 RESIZE_GAIN = 1.1
 LEAST_IN_FLIGHT = 1 / 8  # of the critical batch; with fewer rows, training needs as many
 # Batches between two merges that are considered. With 1, two GPUs needed up to four times the rows
@@ -34,7 +35,7 @@ class Load:
     own: float = 0.0
     # the fraction of a row in flight elsewhere that costs a worker nothing, times its speed; summed
     damped: float = 0.0
-    lost: float = 0.0  # rows that are not trained because of one pause
+    lost: float = 0.0  # rows of training that one pause costs
 
     def __add__(self, other: "Load") -> "Load":
         return Load(
@@ -57,7 +58,7 @@ class Load:
 
     @property
     def pause(self) -> float:
-        """Seconds of training that a pause takes, as a mean over all rows."""
+        """Seconds of training that one pause costs, as a mean over all rows."""
         return self.lost / self.speed if self.speed > 0 else 0.0
 
     def pauses_per_second(self, rows_between_pauses: tuple[int, int]) -> float:

@@ -384,7 +384,7 @@ def test_a_cpu_has_a_measured_limit_unless_its_batches_are_fixed(flags, cpu):
 )
 def test_a_cpu_keeps_its_largest_batch_with_a_hashed_output_layer(flags, cpu):
     """Unless the user sets batches; other networks have measured limits."""
-    assert limits_for(config(**flags), 30_000, hashed=True).cpu == cpu
+    assert limits_for(config(**flags), 490_000, hashed=True).cpu == cpu
     assert limits_for(config(), 30_000).cpu is None
 
 
