@@ -9,7 +9,8 @@ from hogbatch.run import large, recipe
 
 ROWS, WIDTH = 6000, 12
 MEMORY = ("--memory", "241MB")  # of which a run of this size takes most
-COMMON = ("--hidden", "16", "--epochs", "10", "--seed", "1")
+BATCH = ("--cpu-batch", "64:64")  # whose default size depends on measured speeds
+COMMON = ("--hidden", "16", "--epochs", "10", "--seed", "1", *BATCH)
 
 
 @pytest.fixture(scope="module")
